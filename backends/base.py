@@ -1,0 +1,124 @@
+"""The contract between this project and an inference runtime: `Backend`, `LoadedModel`, `ModelSpec`, `TokenBatch`.
+
+A backend is one file, `backends/NAME_backend.py`, found by its name. It turns a `ModelSpec` (files on disk and
+how to read them) into a `LoadedModel` (token ids in, vectors or scores out). It knows nothing of tenants,
+budgets or documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+Task = Literal["embed", "cross-encode"]
+Pooling = Literal["cls", "mean", "last", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """Say which files make a model and how its answers are read off them.
+
+    `digest` (sha256, hex) covers the weights, the tokenizer and everything here that changes an answer:
+    two specs with one digest give the same vectors. `folder` is in Hugging Face layout. `dim` is the
+    length of an embedder's vector and None for a cross-encoder. Lengths are in tokens.
+    """
+
+    name: str
+    task: Task
+    folder: Path
+    digest: str
+    weights_file: str
+    weights_nbytes: int
+    max_length: int = 512
+    dim: int | None = None
+    pooling: Pooling = "none"
+    normalize: bool = True
+    query_prefix: str = ""
+    passage_prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """One rectangular batch: `input_ids`, `attention_mask`, `token_type_ids`, each int64[n, length].
+
+    Rows shorter than `length` are padded on the right; their mask is 0 there.
+    """
+
+    input_ids: NDArray[np.int64]
+    attention_mask: NDArray[np.int64]
+    token_type_ids: NDArray[np.int64]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return (rows, length)."""
+        rows, length = self.input_ids.shape
+        return rows, length
+
+
+@dataclass(frozen=True, slots=True)
+class Serves:
+    """Answer of `Backend.can_serve`: true, or false with the reason in words that a user can act on."""
+
+    ok: bool
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        """Return whether the backend can serve the model."""
+        return self.ok
+
+
+@runtime_checkable
+class LoadedModel(Protocol):
+    """A model in memory. Whoever loaded it closes it, once; `infer` may be called from many threads."""
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes to charge for it: weights and workspace, as measured or best known."""
+
+    @property
+    def device(self) -> str:
+        """Return the device and provider that really run it, such as `cpu:CPUExecutionProvider`."""
+
+    def infer(self, batch: TokenBatch) -> NDArray[np.float32]:
+        """Return float32[n, dim] (pooled, normalised if the spec says so) or float32[n] logits.
+
+        Raises:
+            InferenceError: the runtime failed, or gave NaN or infinite values.
+        """
+
+    def close(self) -> None:
+        """Free everything. Closing again is harmless."""
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """A runtime that can load models. `priority`: lower is tried first; None is never chosen unasked."""
+
+    @property
+    def name(self) -> str:
+        """Return the short name used on command lines and in statistics, such as `onnx`."""
+
+    @property
+    def priority(self) -> int | None:
+        """Return the rank in the default order."""
+
+    def can_serve(self, spec: ModelSpec) -> Serves:
+        """Say whether this model can run here, or why not, without loading it."""
+
+    def estimate(self, spec: ModelSpec) -> int:
+        """Return the bytes that `load_model` is expected to take, workspace included."""
+
+    def load_model(self, spec: ModelSpec) -> LoadedModel:
+        """Load the model.
+
+        Raises:
+            InvalidModel: files are missing or damaged.
+            MissingExtra: the runtime is not installed.
+            TransientBackendError: not enough memory, or the device is lost.
+        """

@@ -1,0 +1,45 @@
+"""The values that cross this package's borders: documents in, candidates between stages, hits out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Scalar = str | int | float | bool | None
+MetadataValue = Scalar | Sequence[Scalar]
+Metadata = Mapping[str, MetadataValue]
+Filter = Mapping[str, Scalar]
+Mode = Literal["auto", "hybrid", "dense", "lexical"]
+ScoreKind = Literal["dense", "lexical", "fused", "rerank"]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document as a caller gives it and gets it back. `vector` is float32[dim] or None."""
+
+    id: str
+    text: str
+    title: str = ""
+    metadata: Metadata = field(default_factory=dict)
+    vector: NDArray[np.float32] | None = None
+
+    @property
+    def full_text(self) -> str:
+        """Return what is indexed, embedded and reranked: the title, a space, the text."""
+        return f"{self.title} {self.text}" if self.title else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What one retriever found, best first: `rows` int64[n] (row numbers of the store), `scores` float32[n].
+
+    Scores fall; equal scores are ordered by row, so that a result never depends on chance.
+    """
+
+    rows: NDArray[np.int64]
+    scores: NDArray[np.float32]
