@@ -1,0 +1,1 @@
+"""Measure search quality: test collections, experiments, reports."""

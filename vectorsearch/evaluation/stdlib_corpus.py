@@ -1,0 +1,180 @@
+"""Build the standard-library collection: documents from the running interpreter, questions from `datasets/stdlib`."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import json
+import os
+import platform
+import re
+import shutil
+import site
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from backends.errors import InvalidInput, VectorSearchError
+from vectorsearch.evaluation.collections import read_qrels, read_queries
+from vectorsearch.evaluation.stdlib_objects import Found, docstring_of, find_objects
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "build.json")
+
+Progress = Callable[[int, int], None]
+
+
+def build_corpus() -> Iterator[dict[str, Any]]:
+    """Yield one BEIR row for each documented public object of the standard library, sorted by `_id`.
+
+    Rows are `{"_id": "csv.reader", "title": name and signature, "text": docstring, "metadata": {"module", "kind",
+    "aliases"}}`; `aliases` is there only where the object has other public names. The rows depend on the Python
+    version, the platform and the optional parts of the build, and on nothing else.
+
+    Raises:
+        VectorSearchError: The interpreter runs with `-OO`, which removes docstrings.
+    """
+    if sys.flags.optimize >= 2:  # noqa: PLR2004 - the interpreter's own level
+        raise VectorSearchError("Python runs with -OO, which removes docstrings: run it without, and build again")
+    return (_row(found) for found in find_objects())
+
+
+def write_collection(folder: Path, progress: Progress | None = None) -> Path:
+    """Write the collection to `folder` in BEIR layout and return the folder; a folder it wrote before is replaced.
+
+    Judgments of names that this interpreter doesn't have are left out, and questions left without any are too;
+    `build.json` says how many and which. The folder appears complete or not at all. `progress(done, total)` is
+    called after each document.
+
+    Raises:
+        InvalidInput: `folder` holds something else.
+        VectorSearchError: The questions were not installed, or Python runs with `-OO`.
+    """
+    source = find_questions()
+    if folder.exists() and (not folder.is_dir() or not _is_replaceable(folder)):
+        raise InvalidInput(f"{folder} is no collection of this command: name a new or an empty folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        _write_files(partial, source, list(build_corpus()), progress)
+        partial.chmod(0o755)
+        if folder.exists():
+            # A folder can't be renamed over another, so for an instant there is none.
+            folder.rename(partial / "replaced")
+        partial.rename(folder)
+        shutil.rmtree(folder / "replaced", ignore_errors=True)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def find_questions() -> Path:
+    """Return the folder with the questions and judgments: beside the checkout, or where the wheel's data went.
+
+    Raises:
+        VectorSearchError: There is none; the message names the places.
+    """
+    installed = Path("share", "vectorsearch", "datasets", "stdlib")
+    places = [Path(__file__).resolve().parents[2] / "datasets" / "stdlib", Path(sys.prefix) / installed]
+    places.append(Path(site.getuserbase()) / installed)
+    for place in places:
+        if (place / "queries.jsonl").is_file():
+            return place
+    raise VectorSearchError(f"no questions of the stdlib collection in {', '.join(map(str, places))}: reinstall")
+
+
+def _row(found: Found) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"module": found.module, "kind": found.kind}
+    if found.aliases:
+        metadata["aliases"] = list(found.aliases)
+    text = _ADDRESS.sub("", docstring_of(found.obj))
+    return {"_id": found.name, "title": found.name + _signature(found), "text": text, "metadata": metadata}
+
+
+def _signature(found: Found) -> str:
+    """Return the call signature without annotations and without `self`, or "" where none can be found."""
+    if not callable(found.obj) or found.kind == "special form":
+        return ""
+    try:
+        signature = inspect.signature(found.obj)
+    except (ValueError, TypeError, NameError, AttributeError):  # the last two: defaults or annotations that name the absent
+        return ""
+    parameters = list(signature.parameters.values())
+    if found.kind == "method" and parameters and parameters[0].name in {"self", "cls", "type"}:
+        del parameters[0]
+    plain = [parameter.replace(annotation=parameter.empty, default=_default(parameter)) for parameter in parameters]
+    return _ADDRESS.sub("", str(inspect.Signature(plain)))
+
+
+class _Shown:
+    """A default value's stand-in: `repr` is exactly the text to show."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _default(parameter: inspect.Parameter) -> object:
+    """Return the default in a form that is the same on every run: `...` for objects and for paths of this machine."""
+    value = parameter.default
+    if value is parameter.empty:
+        return value
+    if isinstance(value, enum.Enum):
+        return _Shown(f"{type(value).__name__}.{value.name}" if value.name else "...")
+    if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
+        return _Shown(value.__name__)
+    if isinstance(value, str) and Path(value).is_absolute() and len(value) > 1:
+        return _Shown("...")
+    if value is None or isinstance(value, (bool, int, float, str, bytes)) or value in ((), [], {}):
+        return _Shown(repr(value))
+    return _Shown("...")
+
+
+def _is_replaceable(folder: Path) -> bool:
+    return not any(folder.iterdir()) or (folder / "build.json").is_file()
+
+
+def _write_files(folder: Path, source: Path, rows: list[dict[str, Any]], progress: Progress | None) -> None:
+    (folder / "qrels").mkdir()
+    _write_lines(folder / _FILES[0], _reporting((json.dumps(row) for row in rows), len(rows), progress))
+    known = {row["_id"] for row in rows}
+    queries, qrels = read_queries(source / "queries.jsonl"), read_qrels(source / "qrels" / "test.tsv")
+    judgments = [(query, name, grade) for query, grades in qrels.items() for name, grade in grades.items()]
+    kept = [judgment for judgment in judgments if judgment[1] in known]
+    answerable = {query for query, _, _ in kept}
+    asked = (json.dumps({"_id": key, "text": text}) for key, text in queries.items() if key in answerable)
+    _write_lines(folder / _FILES[1], asked)
+    _write_lines(
+        folder / _FILES[2],
+        ["query-id\tcorpus-id\tscore", *(f"{query}\t{name}\t{grade}" for query, name, grade in kept)],
+    )
+    report = {
+        "python": platform.python_version(),
+        "platform": sys.platform,
+        "documents": len(rows),
+        "queries": len(answerable),
+        "judgments": len(kept),
+        "dropped_judgments": len(judgments) - len(kept),
+        "dropped_names": sorted({name for _, name, _ in judgments} - known),
+        "dropped_queries": sorted(set(qrels) - answerable),
+    }
+    _write_lines(folder / _FILES[3], [json.dumps(report, indent=2)])
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _reporting(lines: Iterable[str], total: int, progress: Progress | None) -> Iterator[str]:
+    for done, line in enumerate(lines, 1):
+        yield line
+        if progress is not None:
+            progress(done, total)

@@ -1,0 +1,246 @@
+"""Find the public objects of the running interpreter's standard library, each once, under its best name."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+import sysconfig
+import types
+import warnings
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+# Why each group of modules is never imported. Names are top-level modules, or dotted for parts of a package.
+SKIPPED: dict[str, tuple[str, ...]] = {
+    "importing it acts: opens a browser, prints, hooks or initialises the terminal": (
+        "antigravity",
+        "this",
+        "readline",
+        "rlcompleter",
+    ),
+    "needs Tcl/Tk, which many interpreters lack": ("tkinter", "turtle", "turtledemo", "idlelib"),
+    "data or an installer, with nothing to call": ("pydoc_data", "ensurepip", "encodings"),
+    "deprecated, and gone from Python 3.12, 3.13 or 3.14": (
+        *("aifc", "asynchat", "asyncore", "audioop", "cgi", "cgitb", "chunk", "crypt", "distutils", "imghdr", "imp"),
+        *("lib2to3", "mailcap", "msilib", "nis", "nntplib", "nturl2path", "ossaudiodev", "pipes", "smtpd", "sndhdr"),
+        *("spwd", "sre_compile", "sre_constants", "sre_parse", "sunau", "telnetlib", "uu", "xdrlib"),
+    ),
+    "an implementation behind os, os.path or xml.parsers.expat": (
+        *("genericpath", "nt", "ntpath", "posix", "posixpath", "pyexpat"),
+    ),
+    "works on Windows only": (
+        *("msvcrt", "winreg", "winsound", "ctypes.wintypes", "asyncio.windows_events", "asyncio.windows_utils"),
+        *("multiprocessing.popen_spawn_win32",),
+    ),
+}
+_SKIPPED_NAMES = frozenset(name for names in SKIPPED.values() for name in names)
+_SKIPPED_PARTS = frozenset({"__main__", "test", "tests"})
+_STDLIB_FOLDERS = tuple(Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib"))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One object: `name` is its id, `aliases` its other names (sorted), `kind` what it is."""
+
+    name: str
+    module: str
+    kind: str
+    obj: object
+    aliases: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Naming:
+    """One way to reach an object: the qualified name, and what speaks for it."""
+
+    name: str
+    module: str
+    obj: object
+    position: int  # where the name stands in its module or class
+    owner: type | None = None
+    distance: int = 0  # from the class in the name up to the base that defines the member
+
+    def preference(self) -> tuple[int, bool, int, int, int, int, str]:
+        """Return the sort key: few dots, the object's own last name, near its class, short, defined early."""
+        own_name = getattr(self.obj, "__name__", None) == self.name.rpartition(".")[2]
+        length = len(self.name) if self.owner else 0
+        return self.name.count("."), not own_name, self.distance, len(self.module), length, self.position, self.name
+
+
+def find_objects() -> list[Found]:
+    """Return every documented public object of the standard library, sorted by name.
+
+    Imports the library's modules with warnings off, so call it where no other thread changes the warning filters.
+    """
+    namings: list[_Naming] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for public_name, module in _public_modules():
+            namings.append(_Naming(public_name, public_name, module, 0))
+            namings.extend(_module_members(public_name, module))
+        classes = _best_names(naming for naming in namings if isinstance(naming.obj, type))
+        for naming in classes.values():
+            namings.extend(_class_members(naming, classes))
+    return _merge_aliases(namings)
+
+
+def docstring_of(obj: object) -> str:
+    """Return the object's own docstring with its indentation removed, or "": never that of its type."""
+    doc = getattr(obj, "__doc__", None)
+    if not isinstance(doc, str) or (not isinstance(obj, type) and doc == type(obj).__doc__):
+        return ""
+    return inspect.cleandoc(doc).strip()
+
+
+def _kind(obj: object, owner: type | None) -> str:
+    """Return what the object is, or "" for what has no documentation of its own: constants, aliases of types."""
+    if isinstance(obj, types.ModuleType):
+        return "module"
+    if isinstance(obj, type):
+        return "class" if owner is None else ""  # a class inside a class is nearly always a setting of it
+    if isinstance(obj, (property, functools.cached_property, types.DynamicClassAttribute)):
+        return "property"
+    if inspect.isdatadescriptor(obj):
+        return "" if docstring_of(obj).startswith("Alias for field number") else "attribute"
+    if inspect.isroutine(obj):
+        return "function" if owner is None else "method"
+    return "special form" if type(obj).__module__ == "typing" else ""
+
+
+def _public_modules() -> Iterator[tuple[str, types.ModuleType]]:
+    """Yield (public name, module), packages before their parts; `os.path` counts as a part of `os`."""
+    pending = [name for name in sorted(sys.stdlib_module_names, reverse=True) if not _is_private(name)]
+    while pending:
+        name = pending.pop()
+        module = None if name in _SKIPPED_NAMES else _import(name)
+        if module is None:
+            continue
+        parent, _, last = name.rpartition(".")
+        if parent and vars(sys.modules[parent]).get(last) is not module:
+            continue  # hidden: `unittest.main` is a class
+        yield name, module
+        if name == "os":
+            yield "os.path", module.path
+        parts = pkgutil.iter_modules(getattr(module, "__path__", ()))
+        pending.extend(f"{name}.{part.name}" for part in parts if not _is_private(part.name))
+
+
+def _is_private(name: str) -> bool:
+    return (name.startswith("_") and name != "__future__") or name in _SKIPPED_PARTS
+
+
+def _import(name: str) -> types.ModuleType | None:
+    """Import a module of the standard library; None where this build lacks it or another file takes its place."""
+    try:
+        spec = importlib.util.find_spec(name)
+        # A user's ./code.py must not run just because the standard library has a module of that name.
+        if spec is None or not (spec.origin in {"built-in", "frozen"} or _is_in_stdlib(spec.origin)):
+            return None
+        return importlib.import_module(name)
+    except (ImportError, ValueError):  # ValueError: sys.modules holds it without a spec
+        return None
+
+
+def _is_in_stdlib(origin: str | None) -> bool:
+    return origin is not None and any(folder in Path(origin).resolve().parents for folder in _STDLIB_FOLDERS)
+
+
+def _module_members(public_name: str, module: types.ModuleType) -> Iterator[_Naming]:
+    listed = getattr(module, "__all__", ())
+    for position, name in enumerate(dict.fromkeys([*listed, *vars(module)])):
+        if name.startswith("_"):
+            continue
+        obj = getattr(module, name, None)
+        if isinstance(obj, types.ModuleType) or not (name in listed or _is_at_home(obj, module)):
+            continue
+        qualified = name if public_name == "builtins" else f"{public_name}.{name}"
+        yield _Naming(qualified, public_name, _unbound(obj), position)
+
+
+def _is_at_home(obj: object, module: types.ModuleType) -> bool:
+    """Tell whether the module offers an object that its `__all__` doesn't name, or that has none."""
+    home = getattr(obj, "__module__", None)
+    if not isinstance(home, str):
+        return False
+    if hasattr(module, "__all__"):  # which may forget some: asyncio.TaskGroup in 3.11, hashlib.scrypt
+        return home.startswith(f"{module.__name__}.") or home == f"_{module.__name__}"
+    if module is builtins:
+        return home.partition(".")[0] in sys.stdlib_module_names
+    # Defined here, or in the private or C twin of this module.
+    return home == module.__name__ or home.rpartition(".")[2].startswith("_") or home in _SKIPPED_NAMES
+
+
+def _unbound(obj: object) -> object:
+    """Return what stands behind a bound method (`random.randint`), a classmethod or a staticmethod."""
+    if isinstance(obj, (types.MethodType, classmethod, staticmethod)):
+        return obj.__func__
+    if isinstance(obj, types.BuiltinMethodType) and not isinstance(obj.__self__, (types.ModuleType, type, type(None))):
+        return getattr(type(obj.__self__), obj.__name__, obj)
+    return obj
+
+
+def _class_members(naming: _Naming, public_classes: Mapping[int, _Naming]) -> Iterator[_Naming]:
+    """Yield the class's own members and those it has from private bases, which have no other public name."""
+    owner = naming.obj
+    if not isinstance(owner, type):
+        return
+    seen: set[str] = set()
+    for distance, base in enumerate(owner.__mro__):
+        if base is not owner and id(base) in public_classes:
+            continue
+        for position, (name, raw) in enumerate(vars(base).items()):
+            special = name.startswith("__") and name.endswith("__")
+            if name in seen or (name.startswith("_") and not special):
+                continue
+            seen.add(name)
+            obj = _unbound(raw)
+            bases = [parent for parent in base.__mro__[1:] if id(parent) in public_classes and name in vars(parent)]
+            if not _repeats(obj, [_unbound(vars(parent)[name]) for parent in bases]):
+                yield _Naming(f"{naming.name}.{name}", naming.module, obj, position, base, distance)
+
+
+def _repeats(obj: object, overridden: list[object]) -> bool:
+    # Slot wrappers (`int.__add__`) all carry the one text of their slot.
+    if isinstance(obj, types.WrapperDescriptorType):
+        return True
+    return docstring_of(obj) in [docstring_of(other) for other in overridden]
+
+
+def _best_names(namings: Iterable[_Naming]) -> dict[int, _Naming]:
+    best: dict[int, _Naming] = {}
+    for naming in namings:
+        known = best.setdefault(id(naming.obj), naming)
+        best[id(naming.obj)] = min(known, naming, key=_Naming.preference)
+    return best
+
+
+def _merge_aliases(namings: list[_Naming]) -> list[Found]:
+    documented = [naming for naming in namings if docstring_of(naming.obj) and _kind(naming.obj, naming.owner)]
+    names: defaultdict[int, set[str]] = defaultdict(set)
+    for naming in documented:
+        names[id(naming.obj)].add(naming.name)
+    best = _best_names(documented)
+    special_docs = Counter(_special_doc(naming) for naming in best.values())
+    found: list[Found] = []
+    for key, naming in best.items():
+        # A special method's text that several classes share says nothing about any of them.
+        if _special_doc(naming) and special_docs[_special_doc(naming)] > 1 and naming.owner is not object:
+            continue
+        kind = _kind(naming.obj, naming.owner)
+        found.append(Found(naming.name, naming.module, kind, naming.obj, tuple(sorted(names[key] - {naming.name}))))
+    return sorted(found, key=lambda entry: entry.name)
+
+
+def _special_doc(naming: _Naming) -> tuple[str, str] | None:
+    last = naming.name.rpartition(".")[2]
+    return (last, docstring_of(naming.obj)) if naming.owner is not None and last.startswith("__") else None
