@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 Scalar = str | int | float | bool | None
-MetadataValue = Scalar | Sequence[Scalar]
+MetadataValue: TypeAlias = "Scalar | Sequence[MetadataValue] | Mapping[str, MetadataValue]"
 Metadata = Mapping[str, MetadataValue]
 Filter = Mapping[str, Scalar]
 Mode = Literal["auto", "hybrid", "dense", "lexical"]

@@ -1,0 +1,37 @@
+# Two commands: `make demo` and `make test`. Each sets up what it needs; a second run does nothing twice.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRAS ?= dev
+CONSTRAINTS := .ci/constraints.txt
+INSTALLED := $(VENV)/installed
+
+.PHONY: demo test models clean help
+
+help:
+	@echo "make demo   set up, index the standard library's documentation, search it, evaluate"
+	@echo "make test   set up, then ruff, mypy, import-linter and all tests"
+	@echo "make clean  remove the environment and what was built"
+
+demo: $(INSTALLED)
+	$(BIN)/vectorsearch demo
+
+test: models
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+models: $(INSTALLED)
+	$(BIN)/vectorsearch models pull bge-small-en-v1.5-int8 ms-marco-MiniLM-L-12-v2-int8
+
+$(INSTALLED): pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]' --constraint $(CONSTRAINTS)
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,95 @@
+"""Turn what callers already have into a `Reranker`: functions, and other libraries' objects.
+
+Accepted, in this order: a `Reranker`; an object with `predict(pairs)` (sentence-transformers' CrossEncoder);
+with `rank(query, documents)` that gives dicts with `corpus_id` and `score`; with `rerank(query, documents)` that
+gives scores in order, or items with `index` and `relevance_score` or `score`; any `callable(query, texts)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from backends.errors import InvalidInput
+from rerank.base import Reranker, RerankError, RerankScores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionReranker:
+    """A function `(query, texts) -> n scores` under a name."""
+
+    name: str
+    function: Callable[[str, list[str]], object]
+
+    def score_detailed(self, query: str, texts: Sequence[str]) -> RerankScores:
+        """Call the function and check that it gave one number for each text.
+
+        Raises:
+            RerankError: the function raised (its exception is the cause), or gave another number of scores.
+        """
+        if not texts:
+            return RerankScores(np.empty(0, dtype=np.float32))
+        try:
+            answer = self.function(query, list(texts))
+        except Exception as exc:  # the caller's own code: any failure is reported as this stage's
+            raise RerankError(f"reranker {self.name!r} failed on {len(texts)} texts: {exc!r}") from exc
+        return RerankScores(_checked(self.name, answer, len(texts)))
+
+
+def as_reranker(candidate: object) -> Reranker:
+    """Wrap `candidate` as a `Reranker`.
+
+    Raises:
+        InvalidInput: it is none of the accepted forms.
+    """
+    if isinstance(candidate, Reranker):
+        return candidate
+    label = str(getattr(candidate, "__name__", type(candidate).__name__))
+    if callable(predict := getattr(candidate, "predict", None)):
+        return FunctionReranker(label, lambda query, texts: predict([(query, text) for text in texts]))
+    for method in ("rank", "rerank"):
+        if callable(ranked := getattr(candidate, method, None)):
+            return FunctionReranker(label, lambda query, texts, call=ranked: _by_index(call(query, texts), len(texts)))
+    if callable(candidate):
+        return FunctionReranker(label, candidate)
+    raise InvalidInput(
+        f"{candidate!r} can't rerank: give a model's name, an object with predict, rank or rerank, "
+        "or a callable (query, texts) -> scores"
+    )
+
+
+def _checked(name: str, answer: object, n: int) -> NDArray[np.float32]:
+    try:
+        scores = np.asarray(answer, dtype=np.float32)
+    except (TypeError, ValueError) as exc:
+        raise RerankError(f"reranker {name!r} gave {type(answer).__name__}, not {n} numbers") from exc
+    if scores.size != n:
+        raise RerankError(f"reranker {name!r} gave {scores.size} scores for {n} texts: it must give one for each")
+    return scores.reshape(n)
+
+
+def _by_index(answer: object, n: int) -> object:
+    """Put ranked items back into the texts' order; a text that is left out gets NaN."""
+    items = list(getattr(answer, "results", answer))
+    if not items or isinstance(items[0], int | float | np.generic):
+        return items
+    scores = np.full(n, np.nan, dtype=np.float32)
+    for item in items:
+        scores[int(_field(item, "corpus_id", "index"))] = float(_field(item, "score", "relevance_score"))
+    return scores
+
+
+def _field(item: object, *names: str) -> float:
+    for name in names:
+        value = item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
+        if value is not None:
+            return float(value)
+    raise RerankError(f"a ranked item has none of {', '.join(names)}: {item!r}")

@@ -1,0 +1,140 @@
+"""Cross-encoders: a model reads query and text together and gives one logit.
+
+The model is leased from a `lifecycle.ModelManager` for each call, so it loads on first use, shares the
+manager's budget with every other model, and is never unloaded while it scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from backends.text_model import loader_for
+
+from backends import catalogue
+from backends.errors import InvalidInput
+from lifecycle import ModelManager, ModelRef
+from rerank.base import RerankScores
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+DEFAULT_LEASE_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedCrossEncoder:
+    """A cross-encoder that is registered with a manager; knows its reference, holds no model.
+
+    `max_length` is in tokens, query included; None takes the model's own. A call waits up to
+    `lease_timeout_s` seconds for room and for the load.
+    """
+
+    manager: ModelManager
+    ref: ModelRef
+    max_length: int | None = None
+    lease_timeout_s: float = DEFAULT_LEASE_TIMEOUT_S
+
+    @property
+    def name(self) -> str:
+        """Return the model's name."""
+        return self.ref.name
+
+    def score_detailed(self, query: str, texts: Sequence[str]) -> RerankScores:
+        """Give each text its logit, float32[n].
+
+        Raises:
+            BudgetExhausted: the model can't fit.
+            LeaseTimeout: it did not become free, or load, in time.
+            LoadFailed: it could not be loaded.
+            InferenceError: it failed on this input.
+        """
+        if not texts:
+            return RerankScores(np.empty(0, dtype=np.float32))
+        lease = self.manager.lease(self.ref, timeout_s=self.lease_timeout_s)
+        with lease as model:
+            answer = model.score(query, texts, max_length=self.max_length)
+            return RerankScores(
+                scores=answer.scores,
+                truncated=int(answer.truncated.sum()),
+                cold=lease.cold,
+                load_ms=lease.wait_s * 1000.0,
+                backend=lease.backend,
+                device=model.device,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RankedText:
+    """One text of the caller's list: its position there, its logit, and the text."""
+
+    index: int
+    score: float
+    text: str
+
+
+class CrossEncoder:
+    """Score and rank texts of your own; needs no database.
+
+    `model` is a catalogue name or a folder in Hugging Face layout. Without a `manager` it makes one of its own,
+    sized for this model, and `close` (or the end of a `with` block) closes it.
+
+    Raises:
+        UnknownModel: there is no such name or folder.
+        InvalidInput: the model is not a cross-encoder.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        manager: ModelManager | None = None,
+        backend: str | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        spec = catalogue.resolve(model)
+        if spec.task != "cross-encode":
+            raise InvalidInput(f"model {spec.name!r} is for {spec.task!r}, not a cross-encoder: give one that reranks")
+        loader = loader_for(spec, backend=backend)
+        self._own_manager = ModelManager(2 * loader.estimate(spec)) if manager is None else None
+        self._manager = manager or self._own_manager
+        ref = ModelRef("", spec.name)
+        self._manager.register(ref, spec, loader)
+        self._leased = LeasedCrossEncoder(self._manager, ref, max_length)
+
+    @property
+    def name(self) -> str:
+        """Return the model's name."""
+        return self._leased.name
+
+    def score_detailed(self, query: str, texts: Sequence[str]) -> RerankScores:
+        """Score as `score` does, and tell what it cost."""
+        return self._leased.score_detailed(query, texts)
+
+    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Give each text its logit, float32[n], in the texts' order."""
+        return self._leased.score_detailed(query, texts).scores
+
+    def rank(self, query: str, texts: Sequence[str], top_k: int | None = None) -> list[RankedText]:
+        """Rank the texts, best first; equal scores keep the order that they came in."""
+        scores = self.score(query, texts)
+        order = np.argsort(-scores, kind="stable")[:top_k]
+        return [RankedText(int(i), float(scores[i]), texts[i]) for i in order]
+
+    def close(self) -> None:
+        """Free the model, if its manager is this object's own."""
+        if self._own_manager is not None:
+            self._own_manager.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,54 @@
+"""An embeddable hybrid search engine: FAISS and BM25, a query planner, and models under one memory budget.
+
+    import vectorsearch as vs
+
+    with vs.open("./my.db") as db:
+        db.add([{"id": "csv.reader", "text": "Return a reader object that will process lines …"}])
+        for hit in db.search("how do I parse a csv file", k=10, rerank=True):
+            print(hit.rank, hit.id, hit.score)
+
+Importing this loads no runtime: FAISS, Tantivy, ONNX Runtime and the tokenizers load when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+
+def _require_siblings() -> None:
+    """Fail where a package of the same name, installed by something else, stands in for one of ours."""
+    home = Path(__file__).resolve().parents[1]
+    for name in ("backends", "lifecycle", "rerank"):
+        spec = importlib.util.find_spec(name)
+        found = Path(spec.origin).resolve().parents[1] if spec and spec.origin else None
+        if found != home:
+            raise ImportError(
+                f"vectorsearch needs its own package {name!r} beside it in {home}, but Python finds "
+                f"{found or 'none'}: uninstall or rename what provides the other one, or put {home} first on sys.path"
+            )
+
+
+_require_siblings()
+
+from vectorsearch.database import Database  # noqa: E402 -- only once the siblings are known to be ours
+from vectorsearch.documents import InvalidDocument  # noqa: E402
+from vectorsearch.engine import open  # noqa: A004, E402 -- reads as `gzip.open` does
+from vectorsearch.errors import VectorSearchError  # noqa: E402
+from vectorsearch.query.explain import Explanation  # noqa: E402
+from vectorsearch.results import Hit, SearchResult, StageStats  # noqa: E402
+from vectorsearch.types import Document  # noqa: E402
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Database",
+    "Document",
+    "Explanation",
+    "Hit",
+    "InvalidDocument",
+    "SearchResult",
+    "StageStats",
+    "VectorSearchError",
+    "open",
+]

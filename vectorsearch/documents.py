@@ -1,0 +1,144 @@
+"""Callers' rows become documents; a row that can't is refused with its number and the reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backends.errors import InvalidInput
+from vectorsearch.types import Document
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from vectorsearch.types import MetadataValue
+
+_ID_FIELDS = ("id", "_id", "docid")
+_TEXT_FIELDS = ("text", "contents")
+_KNOWN_FIELDS = frozenset({*_ID_FIELDS, *_TEXT_FIELDS, "title", "metadata", "vector"})
+
+
+class InvalidDocument(InvalidInput):
+    """A row can't be a document; the message names the row and the field. `row` counts from 0."""
+
+    def __init__(self, message: str, *, row: int) -> None:
+        super().__init__(message)
+        self.row = row
+
+
+def parse_documents(rows: Iterable[Mapping[str, Any] | Document], *, start: int = 0) -> Iterator[Document]:
+    """Turn rows into documents, one by one; never holds them all.
+
+    A row is a `Document`, or a mapping with `id` (or `_id`, as in BEIR, or `docid`), `text` (or `contents`, as in
+    Anserini), and, if wanted, `title`, `metadata` and `vector` (float32[dim]). Other fields go into `metadata`.
+
+    Raises:
+        InvalidDocument: a row is malformed; rows before it were already given.
+    """
+    for number, row in enumerate(rows, start=start):
+        yield row if isinstance(row, Document) else parse_document(row, row_number=number)
+
+
+def parse_document(row: Mapping[str, Any], *, row_number: int) -> Document:
+    """Turn one mapping into a document; see `parse_documents`."""
+    if not isinstance(row, Mapping):
+        raise InvalidDocument(f"row {row_number} is a {type(row).__name__}, not a mapping of fields", row=row_number)
+    doc_id = _first(row, _ID_FIELDS)
+    if isinstance(doc_id, int) and not isinstance(doc_id, bool):
+        doc_id = str(doc_id)
+    where = f"row {row_number} (id {doc_id!r})"
+    if not isinstance(doc_id, str) or not doc_id:
+        raise InvalidDocument(f"row {row_number} has no id: give 'id' as a string that is not empty", row=row_number)
+    text = _first(row, _TEXT_FIELDS)
+    title = row.get("title")
+    vector = row.get("vector")
+    if text is None and (vector is not None or title):
+        text = ""
+    for name, value in (("text", text), ("title", title)):
+        if not isinstance(value, str) and not (name == "title" and value is None):
+            reason = "is missing" if value is None else f"is a {type(value).__name__}"
+            raise InvalidDocument(f"{where}: field {name!r} {reason}; it must be a string", row=row_number)
+        if value is not None and not _encodable(value):
+            raise InvalidDocument(f"{where}: field {name!r} holds a lone surrogate; it must be Unicode", row=row_number)
+    if not _encodable(doc_id):
+        raise InvalidDocument(f"{where}: the id holds a lone surrogate; it must be Unicode", row=row_number)
+    return Document(
+        id=doc_id,
+        text=str(text),
+        title=title or "",
+        metadata=_metadata(row, where, row_number),
+        vector=None if vector is None else as_vector(vector, f"{where}: the vector"),
+    )
+
+
+def _first(row: Mapping[str, Any], names: tuple[str, ...]) -> object:
+    return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def _encodable(text: str) -> bool:
+    """Return whether the text can be stored as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _metadata(row: Mapping[str, Any], where: str, row_number: int) -> dict[str, MetadataValue]:
+    given = row.get("metadata")
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidDocument(f"{where}: metadata is a {type(given).__name__}, not a mapping", row=row_number)
+    metadata = {name: value for name, value in row.items() if name not in _KNOWN_FIELDS} | dict(given or {})
+    try:
+        return {_key(key): _value(value) for key, value in metadata.items()}
+    except ValueError as exc:
+        raise InvalidDocument(f"{where}: metadata can't be stored: {exc}", row=row_number) from exc
+
+
+def _key(key: object) -> str:
+    if isinstance(key, str) and _encodable(key):
+        return key
+    raise ValueError(f"key {key!r} is not a string")
+
+
+def _value(value: object) -> MetadataValue:
+    """Return a value fit for JSON; scalars and lists of scalars can be filtered on, the rest is only kept."""
+    match value:
+        case np.generic():
+            return _value(value.item())
+        case None | bool() | int():
+            return value
+        case str() if _encodable(value):
+            return value
+        case float() if math.isfinite(value):
+            return value
+        case list() | tuple():
+            return [_value(item) for item in value]
+        case Mapping():
+            return {_key(name): _value(item) for name, item in value.items()}
+    raise ValueError(f"{value!r} is not text, a finite number, a boolean, None, or a list or mapping of them")
+
+
+def as_vector(vector: ArrayLike, where: str) -> NDArray[np.float32]:
+    """Return the vector as float32[dim], a copy only if need be.
+
+    Raises:
+        InvalidInput: it is not one row of numbers.
+        NonFiniteVector: it holds NaN or infinite values.
+    """
+    try:
+        array = np.asarray(vector, dtype=np.float32)
+    except (TypeError, ValueError) as exc:
+        raise InvalidInput(f"{where} is not a list of numbers") from exc
+    if array.ndim != 1 or not array.size:
+        raise InvalidInput(f"{where} has shape {array.shape}; it must be (dim,)")
+    if not np.isfinite(array).all():
+        raise NonFiniteVector(f"{where} holds NaN or infinite values, the first at position {_first_bad(array)}")
+    return array
+
+
+def _first_bad(array: NDArray[np.float32]) -> int:
+    return int(np.flatnonzero(~np.isfinite(array))[0])

@@ -1,0 +1,1 @@
+"""Which stages answer this query, and what did they find?"""

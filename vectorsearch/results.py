@@ -1,0 +1,106 @@
+"""What a search returns: hits, what each stage did, and what was left out."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, overload
+
+from backends.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from vectorsearch.query.plan import QueryPlan
+    from vectorsearch.types import Metadata, ScoreKind
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One document of a result. `rank` counts from 1 and is the order.
+
+    `score` is the one that placed it: the reranker's logit if `score_kind` is "rerank", else the fused or the
+    retriever's own score. `scores` holds each stage's score that this document has.
+    """
+
+    id: str
+    score: float
+    rank: int
+    text: str
+    title: str
+    metadata: Metadata
+    score_kind: ScoreKind
+    scores: Mapping[ScoreKind, float]
+
+
+@dataclass(frozen=True, slots=True)
+class StageStats:
+    """What one stage did: candidates in and out, milliseconds, and the model if it used one.
+
+    `latency_ms` includes `load_ms`, the wait for a model that was not in memory (`cold`). `truncated` counts
+    texts that did not fit into the model. `error` tells in words why a stage was left out.
+    """
+
+    stage: str
+    candidates_in: int
+    candidates_out: int
+    latency_ms: float
+    model: str | None = None
+    backend: str | None = None
+    device: str | None = None
+    cold: bool = False
+    load_ms: float = 0.0
+    truncated: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult(Sequence[Hit]):
+    """Hits, best first. `degraded` names what was left out and why, such as `rerank:budget`; empty if nothing."""
+
+    query: str | None
+    hits: tuple[Hit, ...]
+    plan: QueryPlan
+    stats: tuple[StageStats, ...] = ()
+    degraded: tuple[str, ...] = ()
+    latency_ms: float = field(default=0.0)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    @overload
+    def __getitem__(self, index: int) -> Hit: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Hit]: ...
+    def __getitem__(self, index: int | slice) -> Hit | Sequence[Hit]:
+        return self.hits[index]
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, fit for JSON."""
+        return {
+            "query": self.query,
+            "hits": [{**asdict(hit), "metadata": dict(hit.metadata)} for hit in self.hits],
+            "degraded": list(self.degraded),
+            "stats": [asdict(stage) for stage in self.stats],
+            "latency_ms": self.latency_ms,
+        }
+
+    def to_trec(self, query_id: str, *, tag: str = "vectorsearch") -> str:
+        """Return TREC run lines. Scores strictly decrease (n, n-1, … 1), so that no tool reorders ties."""
+        n = len(self.hits)
+        return "".join(f"{query_id} Q0 {hit.id} {hit.rank} {n - i} {tag}\n" for i, hit in enumerate(self.hits))
+
+    def to_pandas(self) -> Any:  # noqa: ANN401 -- a pandas.DataFrame; pandas is optional and untyped here
+        """Return a DataFrame with a row for each hit.
+
+        Raises:
+            MissingExtra: pandas is not installed.
+        """
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError as exc:
+            raise MissingExtra("to_pandas needs pandas: pip install pandas") from exc
+        columns = ["rank", "id", "score", "score_kind", "title", "text"]
+        return pandas.DataFrame([{name: getattr(hit, name) for name in columns} for hit in self.hits], columns=columns)
