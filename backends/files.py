@@ -1,0 +1,34 @@
+"""The cache folder, and the few file operations that the catalogue's modules share."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """Return the cache folder: `VECTORSEARCH_CACHE`, else the platform's own place; it need not exist yet."""
+    named = os.environ.get("VECTORSEARCH_CACHE")
+    if named:
+        return Path(named).expanduser().absolute()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "vectorsearch"
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "vectorsearch"
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 (hex) of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that a reader sees the whole of it or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+        file.write(text)
+    Path(file.name).replace(path)

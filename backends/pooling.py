@@ -1,0 +1,55 @@
+"""Turn a model's token vectors into one vector per text, in float32 NumPy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from backends.errors import InferenceError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from backends.base import Pooling
+
+
+def pool(hidden: NDArray[np.float32], mask: NDArray[np.int64], pooling: Pooling) -> NDArray[np.float32]:
+    """Reduce float32[n, length, dim] over the tokens whose mask is 1, to float32[n, dim].
+
+    `cls` takes the first token, `last` the last unmasked one, `mean` the mean of all unmasked ones. Padding is
+    on the right. `none` is for graphs that pool themselves: the input is float32[n, dim] and returned as it is.
+    """
+    if pooling == "none":
+        return hidden
+    if pooling == "cls":
+        return np.asarray(hidden[:, 0])
+    counts = np.maximum(mask.sum(axis=1), 1)
+    if pooling == "last":
+        return np.asarray(hidden[np.arange(len(hidden)), counts - 1])
+    # A masked product rather than np.where: one matrix product per row, no copy of `hidden`.
+    sums = np.matmul(mask.astype(np.float32)[:, None, :], hidden)[:, 0]
+    return sums / counts[:, None].astype(np.float32)
+
+
+def l2_normalize(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return float32[n, dim] with rows of length 1; a zero row stays zero."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True).astype(np.float32)
+    norms[norms == 0] = 1
+    return vectors / norms
+
+
+def require_finite(values: NDArray[np.float32], model: str) -> NDArray[np.float32]:
+    """Return `values` (float32[n] or float32[n, dim]) if every number in them is finite.
+
+    Raises:
+        InferenceError: some are NaN or infinite; the message names the rows of the batch.
+    """
+    finite = np.isfinite(values) if values.ndim == 1 else np.isfinite(values).all(axis=1)
+    if not finite.all():
+        rows = np.flatnonzero(~finite).tolist()
+        raise InferenceError(
+            f"model {model!r} returned NaN or infinite values for rows {rows} of a batch of {len(values)}: "
+            "check the model's files, or try another backend"
+        )
+    return values

@@ -1,0 +1,170 @@
+"""A tokenizer and a loaded model as one thing that takes texts: what the lifecycle manager holds and callers lease."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from backends import catalogue, registry
+from backends.batching import TOKEN_BUDGET, batches, collate
+from backends.errors import InferenceError, InvalidInput
+from backends.tokenizer import FolderTokenizer, SuppliesTokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from backends.base import Backend, LoadedModel, ModelSpec, Task
+    from backends.tokenizer import Tokenizer, TokenRows
+
+TextKind = Literal["query", "passage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """`vectors` float32[n, dim] in the order of the texts; `truncated` bool[n] says which texts lost their tail."""
+
+    vectors: NDArray[np.float32]
+    truncated: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """`scores` float32[n] logits in the order of the texts, higher is better; `truncated` bool[n]."""
+
+    scores: NDArray[np.float32]
+    truncated: NDArray[np.bool_]
+
+
+class TextModel:
+    """Embeds or scores texts. Safe to use from many threads; whoever loaded it closes it."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        tokenizer: Tokenizer,
+        model: LoadedModel,
+        backend: str,
+        *,
+        token_budget: int = TOKEN_BUDGET,
+    ) -> None:
+        self.spec = spec
+        self.backend = backend
+        self._tokenizer = tokenizer
+        self._model = model
+        self._token_budget = token_budget
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes to charge for it."""
+        return self._model.nbytes
+
+    @property
+    def device(self) -> str:
+        """Return the device and provider that run it."""
+        return self._model.device
+
+    def embed(self, texts: Sequence[str], *, kind: TextKind) -> Embeddings:
+        """Return one vector per text, with the model's own prefix for queries or passages put before it.
+
+        Raises:
+            InvalidInput: the model is a cross-encoder, or `texts` is not a sequence of strings.
+            InferenceError: the model failed; no vector is ever made up in place of one.
+        """
+        self._require("embed", texts)
+        prefix = self.spec.query_prefix if kind == "query" else self.spec.passage_prefix
+        rows = self._tokenizer.texts([prefix + text for text in texts], self.spec.max_length)
+        if not len(texts):
+            return Embeddings(np.empty((0, self.spec.dim or 0), np.float32), rows.truncated)
+        return Embeddings(self._infer(rows), rows.truncated)
+
+    def score(self, query: str, texts: Sequence[str], *, max_length: int | None = None) -> Scores:
+        """Return one logit per text: how well it answers the query. `max_length` tokens a pair, at most the model's.
+
+        Raises:
+            InvalidInput: the model is an embedder, or an argument is not text.
+            InferenceError: the model failed.
+        """
+        self._require("cross-encode", texts)
+        if not isinstance(query, str):
+            raise InvalidInput(f"query must be a string, not {type(query).__name__}")
+        longest = min(max_length or self.spec.max_length, self.spec.max_length)
+        rows = self._tokenizer.pairs(query, texts, longest)
+        scores = self._infer(rows) if len(texts) else np.empty(0, np.float32)
+        return Scores(scores, rows.truncated)
+
+    def warm_up(self) -> None:
+        """Run one full-length row, so that the first caller finds the workspace taken and the code paths warm."""
+        text = "warm " * self.spec.max_length
+        if self.spec.task == "embed":
+            self.embed([text], kind="passage")
+        else:
+            self.score("warm", [text])
+
+    def close(self) -> None:
+        """Free the model. Closing again is harmless."""
+        self._model.close()
+
+    def _require(self, task: Task, texts: Sequence[str]) -> None:
+        if self.spec.task != task:
+            raise InvalidInput(f"model {self.spec.name!r} is for {self.spec.task}, not for {task}")
+        if isinstance(texts, str):
+            raise InvalidInput("texts must be a sequence of strings, not one string")
+        for row, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise InvalidInput(f"texts[{row}] must be a string, not {type(text).__name__}")
+
+    def _infer(self, rows: TokenRows) -> NDArray[np.float32]:
+        """Return the answers in the rows' order, batch by batch."""
+        answers: NDArray[np.float32] | None = None
+        for indices in batches(rows.lengths, token_budget=self._token_budget):
+            try:
+                part = self._model.infer(collate(rows, indices))
+            except InferenceError as exc:
+                raise type(exc)(f"{exc} (the batch's rows are the texts {indices.tolist()})") from exc
+            if answers is None:
+                answers = np.empty((len(rows.input_ids), *part.shape[1:]), np.float32)
+            answers[indices] = part
+        return np.empty(0, np.float32) if answers is None else answers
+
+
+class TextLoader:
+    """Loads text models with one backend; the loader that the lifecycle manager is given."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @property
+    def name(self) -> str:
+        """Return the backend's name."""
+        return self._backend.name
+
+    def estimate(self, spec: ModelSpec) -> int:
+        """Return the bytes that the model is expected to take."""
+        return self._backend.estimate(spec)
+
+    def load_model(self, spec: ModelSpec) -> TextModel:
+        """Fetch the model's files if the cache lacks them, and load it.
+
+        Raises:
+            BackendError: as `catalogue.ensure` and `Backend.load_model`.
+        """
+        catalogue.ensure(spec)
+        # The tokenizer first: it is small, and if it can't be read nothing has to be freed.
+        if isinstance(self._backend, SuppliesTokenizer):
+            tokenizer = self._backend.load_tokenizer(spec)
+        else:
+            tokenizer = FolderTokenizer(spec.folder / "tokenizer.json")
+        return TextModel(spec, tokenizer, self._backend.load_model(spec), self.name)
+
+
+def loader_for(spec: ModelSpec, *, backend: str | None = None) -> TextLoader:
+    """Return a loader over the named backend, or over the first that can serve the model.
+
+    Raises:
+        CannotServe: none can; the message gives each one's reason.
+    """
+    return TextLoader(registry.select(spec, backend=backend))

@@ -1,0 +1,148 @@
+"""Texts, or a query and texts, to token ids: `Tokenizer`, and its one real form over the `tokenizers` package.
+
+Texts are encoded one by one and never through the package's own thread pool: a process that forks after that
+pool was used is warned and may hang. Tokenising is below 1 % of a model's time, so nothing is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from backends.errors import InvalidInput, InvalidModel, MissingExtra
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from backends.base import ModelSpec
+
+# English has about 4.5 characters a token; with 16 the first cut almost always holds enough tokens.
+CHARACTERS_PER_TOKEN = 16
+# What a query that is too long must leave for each document, in tokens (a quarter of the room, if that is less).
+DOCUMENT_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRows:
+    """Ragged token ids: row i is `input_ids[i]`, `token_type_ids[i]`; `truncated` bool[n] says what lost its tail."""
+
+    input_ids: Sequence[Sequence[int]]
+    token_type_ids: Sequence[Sequence[int]]
+    truncated: NDArray[np.bool_]
+    pad_id: int = 0
+
+    @property
+    def lengths(self) -> NDArray[np.intp]:
+        """Return the rows' lengths in tokens, intp[n]."""
+        return np.fromiter((len(ids) for ids in self.input_ids), np.intp, len(self.input_ids))
+
+
+class Tokenizer(Protocol):
+    """Turns texts into token rows. Safe to use from many threads."""
+
+    def texts(self, texts: Sequence[str], max_length: int) -> TokenRows:
+        """Return one row per text, at most `max_length` tokens, special tokens included; the tail is cut."""
+
+    def pairs(self, query: str, texts: Sequence[str], max_length: int) -> TokenRows:
+        """Return one row per (query, text): the query whole, the text's tail cut.
+
+        A query that leaves no room for a document keeps its head, and every row counts as truncated.
+        """
+
+
+@runtime_checkable
+class SuppliesTokenizer(Protocol):
+    """A backend whose models bring a tokenizer of their own, instead of the folder's `tokenizer.json`."""
+
+    def load_tokenizer(self, spec: ModelSpec) -> Tokenizer:
+        """Return the tokenizer for this model."""
+
+
+class FolderTokenizer:
+    """The `tokenizer.json` of a model's folder.
+
+    The file's own padding and truncation are switched off once, here, and lengths are cut on each encoding, so
+    that no call changes state that another thread reads.
+
+    Raises:
+        MissingExtra: the `tokenizers` package is not installed.
+        InvalidModel: the file is missing or can't be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            from tokenizers import Tokenizer as Loaded  # noqa: PLC0415  (heavy: only where a model is loaded)
+        except ImportError as exc:
+            raise MissingExtra("models need the tokenizers package: pip install tokenizers") from exc
+        try:
+            text = path.read_text(encoding="utf-8")
+            self._tokenizer = Loaded.from_str(text)
+        except (OSError, UnicodeDecodeError) as exc:
+            raise InvalidModel(f"can't read the tokenizer {path}: {exc}") from exc
+        except Exception as exc:  # the package raises bare Exception for a file that it can't parse
+            raise InvalidModel(f"{path} is not a tokenizer that this version of tokenizers can read: {exc}") from exc
+        self._pad_id = self._find_pad_id()
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._added = {pair: self._tokenizer.num_special_tokens_to_add(is_pair=pair) for pair in (False, True)}
+
+    def texts(self, texts: Sequence[str], max_length: int) -> TokenRows:
+        """Return one row per text; see `Tokenizer.texts`."""
+        room = self._room(max_length, pair=False)
+        encoded = [self._encode(text, room) for text in texts]
+        return self._rows([self._tokenizer.post_process(e) for e, _ in encoded], [cut for _, cut in encoded])
+
+    def pairs(self, query: str, texts: Sequence[str], max_length: int) -> TokenRows:
+        """Return one row per (query, text); see `Tokenizer.pairs`."""
+        room = self._room(max_length, pair=True)
+        asked, query_cut = self._encode(query, room - min(DOCUMENT_TOKENS, room // 4))
+        encoded = [self._encode(text, room - len(asked.ids)) for text in texts]
+        joined = [self._tokenizer.post_process(asked, e) for e, _ in encoded]
+        return self._rows(joined, [query_cut or cut for _, cut in encoded])
+
+    def _find_pad_id(self) -> int:
+        if self._tokenizer.padding:
+            return int(self._tokenizer.padding["pad_id"])
+        known = (self._tokenizer.token_to_id(token) for token in ("[PAD]", "<pad>"))
+        return next((i for i in known if i is not None), 0)
+
+    def _room(self, max_length: int, *, pair: bool) -> int:
+        room = max_length - self._added[pair]
+        if room < 1 + pair:
+            raise InvalidInput(f"max_length={max_length} leaves no room for text: this model needs at least 8")
+        return room
+
+    def _encode(self, text: str, room: int) -> tuple[Any, bool]:
+        """Return the encoding, cut to `room` tokens, and whether anything was cut."""
+        limit = room * CHARACTERS_PER_TOKEN
+        while True:
+            # A megabyte of text is not tokenised to keep 500 tokens of it. The cut falls on a space where there is
+            # one, so that the tokens before it are those of the whole text.
+            part = text if len(text) <= limit else text[: text.rfind(" ", limit // 2, limit) + 1 or limit]
+            encoding = self._tokenizer.encode(to_unicode(part), add_special_tokens=False)
+            if len(encoding.ids) > room:
+                encoding.truncate(room)
+                return encoding, True
+            if len(part) == len(text):
+                return encoding, False
+            limit *= 4  # few tokens in many characters (blanks, one endless word): look further
+
+    def _rows(self, encodings: Sequence[Any], truncated: Sequence[bool]) -> TokenRows:
+        # A tokenizer without special tokens gives nothing for an empty text; a row needs one token.
+        ids = [encoding.ids or [self._pad_id] for encoding in encodings]
+        types = [encoding.type_ids or [0] for encoding in encodings]
+        return TokenRows(ids, types, np.array(truncated, np.bool_), self._pad_id)
+
+
+def to_unicode(text: str) -> str:
+    """Return `text` with lone surrogates, which are no characters and can't be encoded, replaced by U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
