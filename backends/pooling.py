@@ -29,14 +29,14 @@ def pool(hidden: NDArray[np.float32], mask: NDArray[np.int64], pooling: Pooling)
         return np.asarray(hidden[np.arange(len(hidden)), counts - 1])
     # A masked product rather than np.where: one matrix product per row, no copy of `hidden`.
     sums = np.matmul(mask.astype(np.float32)[:, None, :], hidden)[:, 0]
-    return sums / counts[:, None].astype(np.float32)
+    return np.asarray(sums / counts[:, None], np.float32)
 
 
 def l2_normalize(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return float32[n, dim] with rows of length 1; a zero row stays zero."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True).astype(np.float32)
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     norms[norms == 0] = 1
-    return vectors / norms
+    return np.asarray(vectors / norms, np.float32)
 
 
 def require_finite(values: NDArray[np.float32], model: str) -> NDArray[np.float32]:

@@ -1,7 +1,7 @@
 """Texts, or a query and texts, to token ids: `Tokenizer`, and its one real form over the `tokenizers` package.
 
 Texts are encoded one by one and never through the package's own thread pool: a process that forks after that
-pool was used is warned and may hang. Tokenising is below 1 % of a model's time, so nothing is lost.
+pool was used is warned and may hang. Tokenising takes 1 to 2 % of a model's time, so little is lost.
 """
 
 from __future__ import annotations
