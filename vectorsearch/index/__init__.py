@@ -1,0 +1,1 @@
+"""Indexes over the document store: immutable to their readers, caught up from the store's sequence number."""

@@ -1,0 +1,94 @@
+"""What every index offers: search at a sequence number, and catching up with the store."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from vectorsearch.storage.errors import IndexUnwritable
+from vectorsearch.types import Candidates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from vectorsearch.storage.snapshot import Snapshot
+
+    Advance = Callable[[int], None]
+
+
+class DerivedIndex(Protocol):
+    """An index that follows the store. Readers take no lock: they use the state that was current when they began.
+
+    `catch_up`, `save` and `close` are called by one thread at a time; searches by any number, at any time.
+    """
+
+    @property
+    def seq(self) -> int:
+        """Return the last change of the store that a search sees."""
+
+    def catch_up(self, snapshot: Snapshot, advance: Advance) -> None:
+        """Apply every change after `seq` and move to the snapshot's; `advance(n)` tells of n more rows done."""
+
+    def save(self, *, durable: bool) -> None:
+        """Write what a later opening can start from, if there is enough new to be worth it."""
+
+    def info(self) -> dict[str, object]:
+        """Return counts and how the index came to be: loaded, or built again and why."""
+
+    def close(self) -> None:
+        """Let go of files and memory; a second call does nothing."""
+
+
+class DenseIndex(DerivedIndex, Protocol):
+    """Nearest vectors by cosine."""
+
+    def search(self, vector: NDArray[np.float32], k: int, allowed: NDArray[np.int64] | None = None) -> Candidates:
+        """Return the `k` live rows nearest to `vector` float32[dim], or fewer if there are fewer.
+
+        `allowed` int64[m], ascending, limits the rows. Scores are cosines in [-1, 1]; equal ones are ordered by row.
+        """
+
+
+class LexicalIndex(DerivedIndex, Protocol):
+    """BM25 over words."""
+
+    def search(self, query: str, k: int, terms: tuple[str, ...] = ()) -> Candidates:
+        """Return the `k` live rows that match best, or fewer: a row without any word of the query is no match.
+
+        `terms` are those of `filter_terms`: a row must have all. A word that the query repeats counts as often.
+        Scores are positive; equal ones are ordered by row.
+        """
+
+    def rows_with(self, terms: tuple[str, ...]) -> NDArray[np.int64]:
+        """Return the live rows that have all `terms`, ascending."""
+
+
+def no_candidates() -> Candidates:
+    """Return an empty result."""
+    return Candidates(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))
+
+
+def best(rows: NDArray[np.int64], scores: NDArray[np.float32], k: int) -> Candidates:
+    """Return the `k` best of `rows` int64[n] with `scores` float32[n]; equal scores by row."""
+    order = np.lexsort((rows, -scores))[:k]
+    return Candidates(rows[order], scores[order])
+
+
+@contextmanager
+def writing(folder: Path | None) -> Iterator[None]:
+    """Turn what an engine raises while it writes below `folder` into IndexUnwritable.
+
+    FAISS reports a failed write as RuntimeError, Tantivy as ValueError.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as exc:
+        raise IndexUnwritable(
+            f"index files in {str(folder)!r} can't be written ({exc}): free disk space; no document is lost, and the "
+            "next opening builds the index again"
+        ) from exc

@@ -1,0 +1,81 @@
+"""Cosine arithmetic that every dense index shares, so that one vector has one score wherever it is held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vectorsearch.index.base import best, no_candidates
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vectorsearch.types import Candidates
+
+# float32 sums of a few hundred products differ by less than this between two orders of summation.
+_ROUNDING = np.float32(2e-6)
+_MOST_TIED = 4096
+_GATHERED_SHARE = 0.25  # below it, copying the wanted vectors together costs less than multiplying all of them
+
+
+def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a copy of float32[..., dim] with each vector of length 1; a zero vector stays zero."""
+    # Scaled first: the square of a component near float32's limits would overflow or vanish.
+    largest = np.max(np.abs(vectors), axis=-1, keepdims=True)
+    scaled: NDArray[np.float32] = np.divide(vectors, np.where(largest > 0, largest, 1), dtype=np.float32)
+    norms = np.linalg.norm(scaled, axis=-1, keepdims=True)
+    scaled /= np.where(norms > 0, norms, 1)
+    return scaled
+
+
+def cosines(matrix: NDArray[np.float32], vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the cosine of each unit vector of `matrix` float32[n, dim] with `vector` float32[dim], in [-1, 1].
+
+    Summed in float64, row by row, so that a score doesn't depend on the vector's neighbours in memory.
+    """
+    exact = np.sum(matrix.astype(np.float64) * vector.astype(np.float64), axis=1)
+    scores: NDArray[np.float32] = np.clip(exact, -1.0, 1.0).astype(np.float32)
+    return scores
+
+
+def nearest(
+    matrix: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    vector: NDArray[np.float32],
+    k: int,
+    at: NDArray[np.int64] | None = None,
+) -> Candidates:
+    """Return the `k` of the unit vectors `matrix` float32[n, dim] that are nearest to the unit vector `vector`.
+
+    `rows` int64[n], ascending, names them; `at` int64[m], ascending, limits the search to these positions.
+    """
+    at = np.arange(len(rows)) if at is None else at
+    if not at.size or k <= 0:
+        return no_candidates()
+    few = at.size < _GATHERED_SHARE * len(rows)
+    rough = matrix[at] @ vector if few else (matrix @ vector)[at]
+    chosen = _near_best(rough, k)
+    return best(rows[at[chosen]], cosines(matrix[at[chosen]], vector), k)
+
+
+def positions_of(rows: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where in `rows` int64[n] ascending the `wanted` int64[m] ascending are, leaving out those that aren't."""
+    at = np.searchsorted(rows, wanted)
+    inside = at < len(rows)
+    at, wanted = at[inside], wanted[inside]
+    present: NDArray[np.int64] = at[rows[at] == wanted]
+    return present
+
+
+def _near_best(rough: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    """Return the positions, ascending, of all that may be among the `k` best once rounding is taken out."""
+    if k >= rough.size:
+        return np.arange(rough.size)
+    kth = np.partition(rough, rough.size - k)[rough.size - k]
+    chosen = np.flatnonzero(rough >= kth - _ROUNDING)
+    limit = max(_MOST_TIED, 4 * k)
+    if chosen.size > limit:  # as when all vectors are equal: among ties the first rows win anyway
+        surely = rough[chosen] > kth + _ROUNDING
+        chosen = np.union1d(chosen[surely], chosen[~surely][:limit])
+    return chosen

@@ -1,0 +1,130 @@
+"""BM25 by rank-bm25: the reference that the serving engine is compared with, selectable as `lexical="rank-bm25"`."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rank_bm25 import BM25Okapi
+
+from vectorsearch.index.base import best, no_candidates
+from vectorsearch.index.filter_terms import metadata_terms
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vectorsearch.index.analyzer import Analyzer
+    from vectorsearch.index.base import Advance
+    from vectorsearch.storage.snapshot import Snapshot
+    from vectorsearch.types import Candidates
+
+K1 = 1.2
+B = 0.75
+
+
+class PositiveBM25(BM25Okapi):  # type: ignore[misc]  # rank-bm25 ships no types
+    """BM25 with the idf ln(1 + (N - n + 0.5) / (n + 0.5)), positive for every n, as Lucene and Tantivy have it.
+
+    The package's own idf is 0 for a word in half the documents and negative above. S. Robertson and H. Zaragoza, The
+    Probabilistic Relevance Framework: BM25 and Beyond, 2009, equation 3.3 with the 1 added against the negative ones.
+    """
+
+    def _calc_idf(self, nd: dict[str, int]) -> None:
+        self.idf = {word: float(np.log1p((self.corpus_size - n + 0.5) / (n + 0.5))) for word, n in nd.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What readers share: documents as of `seq`, by row, and the scorer over their words, in the same order."""
+
+    seq: int = 0
+    words: dict[int, list[str]] = field(default_factory=dict)
+    terms: dict[int, list[str]] = field(default_factory=dict)
+
+
+class RankBM25Index:
+    """All in memory and scored document by document: exact, and slow beyond some ten thousand documents."""
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        self._analyzer = analyzer
+        self._state = _State()  # swapped whole: a reader takes one reference and sees one moment
+        self._lock = threading.Lock()  # one thread builds the scorer; taken while no other lock is
+        self._scorer: tuple[_State, _Scorer] | None = None
+
+    @property
+    def seq(self) -> int:
+        """Return the last change of the store that a search sees."""
+        return self._state.seq
+
+    def catch_up(self, snapshot: Snapshot, advance: Advance) -> None:
+        """Apply every change after `seq`."""
+        words, terms = dict(self._state.words), dict(self._state.terms)
+        for row in snapshot.deleted_after(self.seq).tolist():
+            words.pop(row, None)
+            terms.pop(row, None)
+        for batch in snapshot.texts(self.seq):
+            for row, text, metadata in batch:
+                words[row], terms[row] = self._analyzer.words(text), metadata_terms(metadata)
+            advance(len(batch))
+        self._state = _State(snapshot.seq, words, terms)
+
+    def search(self, query: str, k: int, terms: tuple[str, ...] = ()) -> Candidates:
+        """Return the `k` live rows that match best; a word that the query repeats counts as often."""
+        words = self._analyzer.words(query)
+        if not words or k <= 0:
+            return no_candidates()
+        scorer = self._current()
+        rows, scores = scorer.rows, scorer.scores(words)
+        kept = scores > 0
+        if terms:
+            kept &= np.isin(rows, scorer.rows_with(terms), assume_unique=True)
+        return best(rows[kept], scores[kept], k)
+
+    def rows_with(self, terms: tuple[str, ...]) -> NDArray[np.int64]:
+        """Return the live rows that have all `terms`, ascending."""
+        return self._current().rows_with(terms)
+
+    def save(self, *, durable: bool) -> None:
+        """Do nothing: the store's texts are read on opening."""
+
+    def info(self) -> dict[str, object]:
+        """Return counts."""
+        return {"kind": "rank-bm25", "documents": len(self._state.words)}
+
+    def close(self) -> None:
+        """Let go of the words."""
+        self._state, self._scorer = _State(), None
+
+    def _current(self) -> _Scorer:
+        with self._lock:
+            if self._scorer is None or self._scorer[0] is not self._state:
+                state = self._state
+                self._scorer = (state, _Scorer(state))
+            return self._scorer[1]
+
+
+class _Scorer:
+    def __init__(self, state: _State) -> None:
+        self.rows = np.fromiter(state.words, dtype=np.int64, count=len(state.words))
+        # The package divides by the number of documents and of words.
+        any_words = any(state.words.values())
+        self._bm25 = PositiveBM25(list(state.words.values()), k1=K1, b=B) if any_words else None
+        rows_of: defaultdict[str, list[int]] = defaultdict(list)
+        for row, terms in state.terms.items():
+            for term in terms:
+                rows_of[term].append(row)
+        self._rows_of = {term: np.array(rows, dtype=np.int64) for term, rows in rows_of.items()}
+
+    def scores(self, words: list[str]) -> NDArray[np.float32]:
+        if self._bm25 is None:
+            return np.zeros(len(self.rows), dtype=np.float32)
+        return np.asarray(self._bm25.get_scores(words), dtype=np.float32)
+
+    def rows_with(self, terms: tuple[str, ...]) -> NDArray[np.int64]:
+        none = np.empty(0, dtype=np.int64)
+        lists = [self._rows_of.get(term, none) for term in terms]
+        return reduce(lambda a, b: np.intersect1d(a, b, assume_unique=True), lists) if lists else self.rows

@@ -1,0 +1,253 @@
+"""BM25 by Tantivy, the lexical index that serves.
+
+Traps of the binding, each with a test: an id given as a plain integer kills the writer (`add_unsigned`); deleting by an
+unsigned term deletes nothing, silently (`delete_documents_by_query`); it checks no file (`storage.manifest`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tantivy
+from tantivy import Occur, Query
+
+from vectorsearch.index.base import best, no_candidates, writing
+from vectorsearch.index.filter_terms import metadata_terms
+from vectorsearch.storage import failpoints, manifest
+from vectorsearch.storage.files import fsync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from vectorsearch.index.analyzer import Analyzer
+    from vectorsearch.index.base import Advance
+    from vectorsearch.storage.manifest import FileMark
+    from vectorsearch.storage.snapshot import IndexedText, Snapshot
+    from vectorsearch.types import Candidates
+
+_HEAP_NBYTES = 15_000_000  # the least that Tantivy takes
+_BULK_HEAP_NBYTES = 60_000_000
+_BULK_ROWS = 10_000
+_DEAD_SHARE = 0.1  # deleted documents count in the idf until they are merged away, which the binding can't ask for
+_MANIFEST = "manifest"
+_LOCKS = (".tantivy-writer.lock", ".tantivy-meta.lock")
+_DELETED_AT_ONCE = 1000
+
+
+def _schema() -> Any:  # noqa: ANN401 -- Tantivy's own type
+    builder = tantivy.SchemaBuilder()
+    builder.add_unsigned_field("row", indexed=True, fast=True)
+    builder.add_text_field("body", tokenizer_name="whitespace", index_option="freq")  # words come split already
+    builder.add_text_field("terms", tokenizer_name="raw", index_option="basic")
+    return builder.build()
+
+
+_SCHEMA = _schema()
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What readers share. `folder` is None in memory; `dead` counts deletions since the index was built."""
+
+    seq: int
+    index: Any
+    searcher: Any
+    folder: Path | None
+    dead: int
+
+
+class TantivyIndex:
+    """Words and metadata terms of every document, by row.
+
+    On disk, each build has a folder of its own below `folder`, and the manifest names the one that counts. A commit
+    that the manifest doesn't vouch for, because the process was killed between the two, is built again.
+    """
+
+    def __init__(
+        self, analyzer: Analyzer, folder: Path | None, *, database: str, newest_seq: int, read_only: bool = False
+    ) -> None:
+        self._analyzer = analyzer
+        self._folder = None if read_only else folder  # where this index may write
+        self._database = database
+        self._marks: dict[str, FileMark] = {}
+        self._saved_seq: int | None = None
+        self._durable = True
+        self._names = count(newest_seq)
+        self._state = self._empty(None)
+        self._origin = "built in memory" if folder is None else self._load(folder, newest_seq)
+
+    @property
+    def seq(self) -> int:
+        """Return the last change of the store that a search sees."""
+        return self._state.seq
+
+    @property
+    def _layout(self) -> str:
+        return f"tantivy {version('tantivy')}, {self._analyzer.fingerprint}"
+
+    def catch_up(self, snapshot: Snapshot, advance: Advance) -> None:
+        """Apply every change after `seq`; build again when too many documents are dead."""
+        state = self._state
+        gone = snapshot.deleted_after(state.seq)
+        gone = gone[gone <= state.seq]  # later ones were never in this index
+        dead = state.dead + gone.size
+        foreign = state.folder is not None and self._folder is None  # another process's files, open to read only
+        if foreign or state.seq == 0 or dead > _DEAD_SHARE * state.searcher.num_docs:
+            state, gone, dead = self._empty(self._folder), gone[:0], 0
+        with writing(self._folder):
+            self._write(state.index, snapshot, state.seq, gone, advance)
+        self._state = _State(snapshot.seq, state.index, state.index.searcher(), state.folder, dead)
+
+    def search(self, query: str, k: int, terms: tuple[str, ...] = ()) -> Candidates:
+        """Return the `k` live rows that match best; a word that the query repeats counts as often."""
+        state, repeated = self._state, Counter(self._analyzer.words(query))
+        if not repeated or k <= 0:
+            return no_candidates()
+        words = [(Occur.Should, _weighted(word, times)) for word, times in repeated.items()]
+        wanted = Query.boolean_query(words)
+        if terms:
+            # A constant of 0: the filter limits what is found, and adds nothing to any score.
+            limits = [(Occur.Must, Query.const_score_query(_term("terms", term), 0.0)) for term in terms]
+            wanted = Query.boolean_query([(Occur.Must, wanted), *limits])
+        return _top(state.searcher, wanted, k)
+
+    def rows_with(self, terms: tuple[str, ...]) -> NDArray[np.int64]:
+        """Return the live rows that have all `terms`, ascending."""
+        searcher = self._state.searcher
+        wanted = [(Occur.Must, Query.const_score_query(_term("terms", term), 0.0)) for term in terms]
+        hits = searcher.search(Query.boolean_query(wanted), limit=max(1, searcher.num_docs), count=False).hits
+        return np.sort(_rows(searcher, hits))
+
+    def save(self, *, durable: bool) -> None:
+        """Vouch for the files on disk as they are now."""
+        state, folder = self._state, self._folder
+        if folder is None or state.folder is None:
+            return
+        with writing(folder):
+            self._save(folder, state.folder, state, durable=durable)
+
+    def info(self) -> dict[str, object]:
+        """Return counts, and whether the index was read from disk or why not."""
+        state = self._state
+        return {
+            "kind": "tantivy",
+            "documents": state.searcher.num_docs,
+            "segments": state.searcher.num_segments,
+            "tombstones": state.dead,
+            "origin": self._origin,
+        }
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._state = self._empty(None)
+
+    def _save(self, folder: Path, build: Path, state: _State, *, durable: bool) -> None:
+        if self._saved_seq != state.seq:
+            names = [f"{build.name}/{p.name}" for p in build.iterdir() if p.name not in _LOCKS]
+            segments = {name: mark for name, mark in self._marks.items() if not name.endswith(".json")}
+            self._marks = manifest.mark_files(folder, names, segments)
+            self._saved_seq, self._durable = state.seq, False
+            self._manifest(state).save(folder / _MANIFEST, durable=False)
+            self._remove_others(folder, build)
+        if durable and not self._durable:
+            fsync_folder(build)  # Tantivy has made the files' contents last
+            self._manifest(state).save(folder / _MANIFEST, durable=True)
+            self._durable = True
+
+    def _write(self, index: Any, snapshot: Snapshot, since: int, gone: NDArray[np.int64], advance: Advance) -> None:  # noqa: ANN401 -- Tantivy's own type
+        bulk = snapshot.inserted_after(since) > _BULK_ROWS
+        writer = index.writer(heap_size=_BULK_HEAP_NBYTES if bulk else _HEAP_NBYTES, num_threads=1)
+        _delete(writer, gone.tolist())
+        for batch in snapshot.texts(since):
+            for text in batch:
+                writer.add_document(self._document(text))
+            advance(len(batch))
+        writer.commit()
+        writer.wait_merging_threads()  # also gives the writer's memory and lock back
+        failpoints.reach("lexical.after_commit")
+        index.reload()
+
+    def _empty(self, folder: Path | None) -> _State:
+        """Return a new, empty index, in a folder of its own below `folder` or in memory."""
+        if folder is not None:
+            folder = next(path for number in self._names if not (path := folder / f"build-{number}").exists())
+            with writing(folder):
+                folder.mkdir(parents=True)
+                index = tantivy.Index(_SCHEMA, path=str(folder))
+        else:
+            index = tantivy.Index(_SCHEMA)
+        return _State(0, index, index.searcher(), folder, 0)
+
+    def _load(self, folder: Path, newest_seq: int) -> str:
+        found = manifest.load(folder / _MANIFEST, database=self._database, layout=self._layout, newest_seq=newest_seq)
+        if isinstance(found, str):
+            return f"built anew: {found}"
+        build = folder / next(iter(found.files)).partition("/")[0]
+        try:
+            index = tantivy.Index.open(str(build))
+        except (ValueError, OSError) as exc:  # the files went away since they were verified
+            return f"built anew: {exc}"
+        self._marks, self._saved_seq = dict(found.files), found.seq
+        self._state = _State(found.seq, index, index.searcher(), build, found.fields["dead"])
+        return f"loaded at change {found.seq}"
+
+    def _manifest(self, state: _State) -> manifest.Manifest:
+        return manifest.Manifest(self._database, self._layout, state.seq, self._marks, {"dead": state.dead})
+
+    def _document(self, text: IndexedText) -> Any:  # noqa: ANN401 -- Tantivy's own type
+        document = tantivy.Document()
+        document.add_unsigned("row", text.row)
+        document.add_text("body", " ".join(self._analyzer.words(text.text)))
+        for term in metadata_terms(text.metadata):
+            document.add_text("terms", term)
+        return document
+
+    @staticmethod
+    def _remove_others(folder: Path, kept: Path) -> None:
+        for path in folder.iterdir():
+            if path.name not in (kept.name, _MANIFEST):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _term(name: str, value: str | int) -> Any:  # noqa: ANN401 -- Tantivy's own type
+    return Query.term_query(_SCHEMA, name, value, index_option="freq" if name == "body" else "basic")
+
+
+def _weighted(word: str, times: int) -> Any:  # noqa: ANN401 -- Tantivy's own type
+    return _term("body", word) if times == 1 else Query.boost_query(_term("body", word), float(times))
+
+
+def _delete(writer: Any, rows: list[int]) -> None:  # noqa: ANN401 -- Tantivy's own type
+    for chunk in _chunks(rows, _DELETED_AT_ONCE):
+        writer.delete_documents_by_query(Query.term_set_query(_SCHEMA, "row", chunk))
+
+
+def _chunks(rows: Iterable[int], size: int) -> Iterator[list[int]]:
+    rows = iter(rows)
+    while chunk := list(islice(rows, size)):
+        yield chunk
+
+
+def _top(searcher: Any, query: Any, k: int) -> Candidates:  # noqa: ANN401 -- Tantivy's own types
+    """Return the `k` best, ties by row. Tantivy cuts a tie by segment, so it is asked again until no tie is cut."""
+    limit = k + 1
+    while True:
+        hits = searcher.search(query, limit=limit, count=False).hits
+        if len(hits) < limit or hits[-1][0] < hits[k - 1][0]:
+            break
+        limit *= 4
+    scores = np.fromiter((score for score, _ in hits), dtype=np.float32, count=len(hits))
+    return best(_rows(searcher, hits), scores, k)
+
+
+def _rows(searcher: Any, hits: list[Any]) -> NDArray[np.int64]:  # noqa: ANN401 -- Tantivy's own types
+    return np.array(searcher.fast_field_values("row", [address for _, address in hits]), dtype=np.int64)

@@ -1,0 +1,185 @@
+"""Documents as the store keeps them: checked, with one canonical form and one digest of their content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from backends.errors import InvalidInput
+from vectorsearch.storage.errors import DimensionMismatch, DuplicateId, NonFiniteVector
+from vectorsearch.types import Document
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vectorsearch.types import Metadata
+
+_SHOWN_IDS = 5
+_VECTOR_TYPE = np.dtype("<f4")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A document ready to be stored: `metadata` is JSON, `vector` is little-endian float32[dim] or None."""
+
+    id: str
+    title: str
+    text: str
+    metadata: str
+    digest: bytes
+    vector: bytes | None
+
+    @property
+    def dim(self) -> int | None:
+        """Return the vector's length."""
+        return None if self.vector is None else len(self.vector) // _VECTOR_TYPE.itemsize
+
+
+def to_records(docs: Sequence[Document]) -> list[Record]:
+    """Check a batch and return it in the store's form, in order.
+
+    Raises:
+        InvalidInput: an id, text, title or metadata that can't be stored.
+        DuplicateId: an id that is in the batch twice.
+        NonFiniteVector: a vector with NaN or infinity.
+        DimensionMismatch: a vector that isn't one-dimensional, or two of different lengths.
+    """
+    records = [_to_record(number, doc) for number, doc in enumerate(docs)]
+    seen: set[str] = set()
+    duplicates: dict[str, None] = {}
+    for record in records:
+        if record.id in seen:
+            duplicates[record.id] = None
+        seen.add(record.id)
+    if duplicates:
+        raise DuplicateId(f"{_name_ids(list(duplicates))} more than once in this batch: give each document its own id")
+    return records
+
+
+def check_dims(records: Sequence[Record], dim: int | None) -> int | None:
+    """Return the length of the batch's vectors, or `dim` if it has none.
+
+    Raises:
+        DimensionMismatch: a vector's length isn't `dim`, or not that of the batch's first vector.
+    """
+    for number, record in enumerate(records):
+        if record.dim is None:
+            continue
+        if dim is None:
+            dim = record.dim
+        elif record.dim != dim:
+            raise DimensionMismatch(
+                f"row {number}, id {record.id!r}: the vector has {record.dim} dimensions, the database has {dim}: "
+                "embed with the model that the database was made with, or make a new database"
+            )
+    return dim
+
+
+def existing_ids(ids: Sequence[str]) -> DuplicateId:
+    """Return the error for ids that the database already holds."""
+    return DuplicateId(f"{_name_ids(ids)} already in the database: use upsert to replace, or leave them out")
+
+
+def content_digest(doc: Document) -> str:
+    """Return 32 hexadecimal digits that change when the title, the text or the metadata does.
+
+    It lets a bulk index run skip what is unchanged. The vector is left out: it follows from the text and the model.
+    """
+    return _digest(doc.title, doc.text, encode_metadata(doc.metadata)).hex()
+
+
+def encode_metadata(metadata: Metadata) -> str:
+    """Return metadata as canonical JSON: keys sorted, no spaces.
+
+    Raises:
+        InvalidInput: a key that isn't a string, or a value that JSON can't hold.
+    """
+    if not isinstance(metadata, Mapping):
+        raise InvalidInput(f"metadata must be a mapping, not {type(metadata).__name__}")
+    plain = {_key(key): _plain(key, value) for key, value in metadata.items()}
+    return json.dumps(plain, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def to_document(row_id: str, title: str, text: str, metadata: str, vector: bytes | None = None) -> Document:
+    """Return a stored document as its caller gave it."""
+    return Document(row_id, text, title, json.loads(metadata), None if vector is None else vector_of(vector).copy())
+
+
+def vector_of(blob: bytes) -> NDArray[np.float32]:
+    """Return float32[dim] over the blob's own bytes, read-only."""
+    return np.frombuffer(blob, dtype=_VECTOR_TYPE)
+
+
+def _to_record(number: int, doc: Document) -> Record:
+    if not isinstance(doc.id, str) or not doc.id:
+        raise InvalidInput(f"row {number}: the id must be a non-empty string, not {doc.id!r}")
+    for name, value in (("text", doc.text), ("title", doc.title)):
+        if not isinstance(value, str):
+            raise InvalidInput(f"row {number}, id {doc.id!r}: {name} must be a string, not {type(value).__name__}")
+    try:
+        metadata = encode_metadata(doc.metadata)
+        digest = _digest(doc.title, doc.text, metadata)
+        doc.id.encode()
+    except InvalidInput as exc:
+        raise InvalidInput(f"row {number}, id {doc.id!r}: {exc}") from exc
+    except UnicodeEncodeError as exc:  # a lone surrogate, from reading with errors="surrogateescape"
+        raise InvalidInput(
+            f"row {number}, id {doc.id!r}: text is not valid Unicode ({exc.reason}): decode it with errors='replace'"
+        ) from exc
+    return Record(doc.id, doc.title, doc.text, metadata, digest, _vector_blob(number, doc))
+
+
+def _vector_blob(number: int, doc: Document) -> bytes | None:
+    if doc.vector is None:
+        return None
+    vector = np.asarray(doc.vector, dtype=_VECTOR_TYPE)
+    if vector.ndim != 1 or not vector.size:
+        raise DimensionMismatch(
+            f"row {number}, id {doc.id!r}: a vector must be float32[dim], not of shape {vector.shape}"
+        )
+    if not np.isfinite(vector).all():
+        raise NonFiniteVector(f"row {number}, id {doc.id!r}: the vector holds NaN or infinity: embed the text again")
+    return vector.tobytes()
+
+
+def _plain(name: str, value: object) -> object:
+    """Return a value as JSON holds it; only scalars and lists of scalars can be filtered on, the rest is kept."""
+    match value:
+        case None | str() | bool() | int():
+            return value
+        case float() if math.isfinite(value):
+            return value
+        case np.generic():
+            return _plain(name, value.item())
+        case Mapping():
+            return {_key(key): _plain(f"{name}.{key}", element) for key, element in value.items()}
+        case Sequence() if not isinstance(value, bytes | bytearray):
+            return [_plain(name, element) for element in value]
+    raise InvalidInput(f"metadata {name!r}: {value!r} can't be stored: use text, a finite number, a boolean or None")
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        raise InvalidInput(f"metadata key {key!r} must be a string")
+    return key
+
+
+def _digest(title: str, text: str, metadata: str) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (title, text, metadata):
+        encoded = part.encode()
+        digest.update(len(encoded).to_bytes(8, "little"))  # so that ("ab", "c") and ("a", "bc") differ
+        digest.update(encoded)
+    return digest.digest()
+
+
+def _name_ids(ids: Sequence[str]) -> str:
+    shown = ", ".join(repr(doc_id) for doc_id in ids[:_SHOWN_IDS])
+    more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
+    return f"id {shown} is" if len(ids) == 1 else f"ids {shown}{more} are"

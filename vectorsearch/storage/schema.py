@@ -1,0 +1,150 @@
+"""The database file: its tables, its format number, and how a connection to it is set up."""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from vectorsearch.storage.errors import DamagedDatabase, NewerFormat, NotADatabase, StorageFull
+from vectorsearch.storage.lock import LOCK_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FORMAT = 1
+FILE_NAME = "documents.sqlite"
+_APPLICATION_ID = 0x56534442  # "VSDB", at byte 68 of the file, so that `file` and we know it without opening it
+_MAGIC = b"SQLite format 3\x00"
+_HEADER_NBYTES = 100
+_PAGE_NBYTES = 8192  # five vectors of 384 dimensions to a page; SQLite's default would hold two and waste a quarter
+
+# `row` is the sequence number of the insertion. An upsert deletes the row and inserts another, and a deletion takes a
+# number of the same counter, so whatever is derived from this file catches up from one number by two range scans.
+# Vectors have their own table: they stream into an index without dragging the texts through the page cache.
+_TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
+CREATE TABLE state (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    seq INTEGER NOT NULL, documents INTEGER NOT NULL, vectors INTEGER NOT NULL
+);
+CREATE TABLE documents (
+    row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest BLOB NOT NULL,
+    title TEXT NOT NULL, metadata TEXT NOT NULL, text TEXT NOT NULL
+);
+CREATE TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
+CREATE TABLE deletions (seq INTEGER PRIMARY KEY, row INTEGER NOT NULL);
+INSERT INTO state VALUES (1, 0, 0, 0);
+-- Ties the derived files to this database: those of a folder with other documents don't fit.
+INSERT INTO meta VALUES ('uuid', lower(hex(randomblob(16))));
+"""
+
+
+@contextmanager
+def translated(folder: Path) -> Iterator[None]:
+    """Turn SQLite's errors into this project's, naming the database."""
+    try:
+        yield
+    except sqlite3.DatabaseError as exc:
+        if "disk is full" in str(exc):
+            raise StorageFull(
+                f"no room left for database {str(folder)!r}: free disk space and write again; "
+                "nothing of this write was kept, everything before it was"
+            ) from exc
+        if isinstance(exc, sqlite3.ProgrammingError):  # a mistake in this package, not in the file
+            raise
+        raise DamagedDatabase(
+            f"database {str(folder)!r}: SQLite says {str(exc)!r}: restore it from a snapshot"
+        ) from exc
+
+
+def holds_database(folder: Path, *, read_only: bool) -> bool:
+    """Tell whether `folder` holds a database; False if one may be made there. Creates and changes nothing.
+
+    Raises:
+        NotADatabase: something else is there, or nothing is and `read_only` is set.
+        NewerFormat: a later release made it.
+    """
+    path = folder / FILE_NAME
+    if folder.exists() and not folder.is_dir():
+        raise NotADatabase(f"{str(folder)!r} is a file, and a database is a folder: name a folder")
+    if not path.exists():
+        foreign = sorted(p.name for p in folder.iterdir() if p.name != LOCK_NAME) if folder.exists() else []
+        if foreign:
+            raise NotADatabase(f"{str(folder)!r} is no database: it holds {foreign[0]!r}: name a new or empty folder")
+        if read_only:
+            raise NotADatabase(f"no database at {str(folder)!r}: check the path, or open it without read_only")
+        return False
+    with path.open("rb") as file:
+        header = file.read(_HEADER_NBYTES)
+    if not header:  # killed between creating the file and its first page
+        return False
+    if len(header) < _HEADER_NBYTES or not header.startswith(_MAGIC):
+        raise NotADatabase(f"{str(path)!r} is not an SQLite file: restore it from a snapshot, or name another folder")
+    version, application_id = struct.unpack(">4xI4xI", header[56:72])
+    _check_identity(folder, application_id, version)
+    return True
+
+
+def connect(folder: Path, *, read_only: bool) -> sqlite3.Connection:
+    """Open a connection that any thread may use, one at a time."""
+    mode = "ro" if read_only else "rwc"
+    uri = f"{(folder / FILE_NAME).absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0)
+
+
+def prepare_writer(conn: sqlite3.Connection, folder: Path, *, durable: bool) -> None:
+    """Make the tables if there are none, and set the connection up for acknowledged writes."""
+    new = conn.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    if not new:
+        check_connection(conn, folder)  # before any of the below could change another application's file
+    conn.execute(f"PRAGMA page_size = {_PAGE_NBYTES}")
+    conn.execute("PRAGMA journal_mode = WAL")
+    conn.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+    conn.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone leaves the write in the drive's cache
+    conn.execute("PRAGMA checkpoint_fullfsync = ON")
+    conn.execute("PRAGMA journal_size_limit = 67108864")
+    if new:
+        script = f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
+        conn.executescript(f"BEGIN IMMEDIATE; {script} {_TABLES} COMMIT;")
+        # Moves the identity from the log into the file's first page, where `holds_database` reads it.
+        conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def read_meta(folder: Path) -> dict[str, str]:
+    """Return the stored settings of the database in `folder`; none if its creation was cut off.
+
+    Raises:
+        NotADatabase, NewerFormat: as `check_connection`.
+    """
+    with translated(folder), closing(connect(folder, read_only=True)) as conn:
+        if conn.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+            return {}
+        check_connection(conn, folder)
+        return dict(conn.execute("SELECT key, value FROM meta").fetchall())
+
+
+def check_connection(conn: sqlite3.Connection, folder: Path) -> None:
+    """Check the identity as SQLite sees it, its log included.
+
+    Raises:
+        NotADatabase: another application's file.
+        NewerFormat: a later release made it.
+    """
+    application_id = conn.execute("PRAGMA application_id").fetchone()[0]
+    version = conn.execute("PRAGMA user_version").fetchone()[0]
+    _check_identity(folder, application_id, version)
+    if application_id != _APPLICATION_ID:
+        raise NotADatabase(f"no finished database at {str(folder)!r}: open it for writing once, or check the path")
+
+
+def _check_identity(folder: Path, application_id: int, version: int) -> None:
+    # Zero is a file whose creation was cut off before its first transaction; SQLite then shows no tables in it.
+    if application_id not in (0, _APPLICATION_ID):
+        raise NotADatabase(f"{str(folder)!r} holds another application's SQLite file: name another folder")
+    if application_id and version > FORMAT:
+        raise NewerFormat(
+            f"database {str(folder)!r} has format {version}, this release reads up to {FORMAT}: upgrade vectorsearch"
+        )

@@ -1,0 +1,83 @@
+"""One consistent view of the store, for what reads much of it: index builds and iteration."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from vectorsearch.storage.records import to_document
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from vectorsearch.types import Document, Metadata
+
+_BATCH_ROWS = 4096
+_TEXT_BATCH_ROWS = 1000
+
+
+class IndexedText(NamedTuple):
+    """What a lexical index needs of one document."""
+
+    row: int
+    text: str
+    metadata: Metadata
+
+
+class VectorBatch(NamedTuple):
+    """Vectors by row: `rows` int64[n] ascending, `vectors` float32[n, dim] as they were given."""
+
+    rows: NDArray[np.int64]
+    vectors: NDArray[np.float32]
+
+
+class Snapshot:
+    """The store as one read transaction sees it: nothing committed later appears, and no writer waits for it."""
+
+    def __init__(self, conn: sqlite3.Connection) -> None:
+        conn.execute("BEGIN")
+        self._conn = conn
+        self.seq, self.documents, self.n_vectors = conn.execute("SELECT seq, documents, vectors FROM state").fetchone()
+
+    def deleted_after(self, since: int) -> NDArray[np.int64]:
+        """Return the rows deleted after sequence number `since`, ascending."""
+        found = self._conn.execute("SELECT row FROM deletions WHERE seq > ?", (since,))
+        return np.sort(np.fromiter((row for (row,) in found), dtype=np.int64))
+
+    def inserted_after(self, since: int) -> int:
+        """Return how many rows were inserted after `since`, those deleted again included."""
+        if since == 0:
+            return int(self.documents)
+        # Every number went to an insertion or a deletion, so no table of texts needs counting.
+        (deletions,) = self._conn.execute("SELECT count(*) FROM deletions WHERE seq > ?", (since,)).fetchone()
+        return int(self.seq - since - deletions)
+
+    def vectors(self, since: int) -> Iterator[VectorBatch]:
+        """Yield the live vectors inserted after `since`, by row."""
+        cursor = self._conn.execute("SELECT row, vector FROM vectors WHERE row > ? ORDER BY row", (since,))
+        while batch := cursor.fetchmany(_BATCH_ROWS):
+            rows = np.fromiter((row for row, _ in batch), dtype=np.int64, count=len(batch))
+            flat = np.frombuffer(b"".join(blob for _, blob in batch), dtype="<f4")
+            yield VectorBatch(rows, flat.reshape(len(batch), -1))
+
+    def texts(self, since: int) -> Iterator[list[IndexedText]]:
+        """Yield what the lexical indexes need of the live documents inserted after `since`, by row."""
+        query = "SELECT row, title, metadata, text FROM documents WHERE row > ? ORDER BY row"
+        cursor = self._conn.execute(query, (since,))
+        while batch := cursor.fetchmany(_TEXT_BATCH_ROWS):
+            yield [
+                IndexedText(row, f"{title} {text}" if title else text, json.loads(metadata) if metadata != "{}" else {})
+                for row, title, metadata, text in batch
+            ]
+
+    def iter(self, *, vectors: bool) -> Iterator[Document]:
+        """Yield every live document, in the order of insertion."""
+        column, join = ("v.vector", "LEFT JOIN vectors v ON v.row = d.row") if vectors else ("NULL", "")
+        query = f"SELECT d.id, d.title, d.text, d.metadata, {column} FROM documents d {join} ORDER BY d.row"  # noqa: S608 -- two constants, no input
+        for stored in self._conn.execute(query):
+            yield to_document(*stored)

@@ -1,0 +1,236 @@
+"""The document store: one SQLite file, one writer, many readers."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+from backends.errors import InvalidInput
+from vectorsearch.storage import failpoints
+from vectorsearch.storage.errors import DatabaseClosed, ReadOnlyDatabase
+from vectorsearch.storage.lock import WriterLock
+from vectorsearch.storage.pool import ReadPool
+from vectorsearch.storage.records import check_dims, existing_ids, to_document, to_records
+from vectorsearch.storage.schema import check_connection, connect, holds_database, prepare_writer, translated
+from vectorsearch.storage.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from vectorsearch.storage.records import Record
+    from vectorsearch.types import Document
+
+OnConflict = Literal["error", "replace"]
+_VARIABLES = 500  # per statement; SQLite's own limit is 999 in older builds
+
+
+class Store:
+    """The documents of one database folder.
+
+    Threads may share it. Reads take a connection of their own and no lock; writes are one at a time.
+
+    Raises:
+        NotADatabase: the folder holds something else.
+        NewerFormat: a later release made it.
+        DatabaseLocked: another handle may write to it.
+    """
+
+    def __init__(self, folder: Path, *, read_only: bool = False, durable: bool = True) -> None:
+        holds_database(folder, read_only=read_only)
+        self.folder = folder
+        self.read_only = read_only
+        self._write_lock = threading.Lock()  # one transaction at a time; taken before nothing else of this object
+        self._writer: sqlite3.Connection | None = None
+        self._lock: WriterLock | None = None
+        self._known_dim: int | None = None  # once there is a vector, its length never changes
+        self._pool = ReadPool(lambda: connect(folder, read_only=read_only))
+        if not read_only:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = WriterLock(folder)
+        try:
+            with translated(folder):
+                self._open(durable=durable)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def seq(self) -> int:
+        """Return the number of the last committed change."""
+        if not self.read_only:
+            return self._seq  # this process is the only writer, so no query is needed
+        with translated(self.folder), self._pool.connection() as conn:
+            return int(conn.execute("SELECT seq FROM state").fetchone()[0])
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether `close` was called."""
+        return self._pool.closed
+
+    @property
+    def dim(self) -> int | None:
+        """Return the length of the vectors, None until there is one."""
+        if self._known_dim is None:
+            with translated(self.folder), self._pool.connection() as conn:
+                self._known_dim = self._dim(conn)
+        return self._known_dim
+
+    def meta(self) -> dict[str, str]:
+        """Return the settings that were stored with the database."""
+        with translated(self.folder), self._pool.connection() as conn:
+            return dict(conn.execute("SELECT key, value FROM meta").fetchall())
+
+    def set_meta(self, values: dict[str, str]) -> None:
+        """Store settings, all or none."""
+        with self._transaction() as conn:
+            conn.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
+
+    def write(self, docs: Sequence[Document], *, on_conflict: OnConflict = "error") -> int:
+        """Store a batch in one transaction and return its size; it is acknowledged once this returns.
+
+        Raises:
+            InvalidInput: a document can't be stored, or its id exists; nothing of the batch was stored.
+            StorageFull: the disk is full; nothing of the batch was stored.
+        """
+        records = to_records(docs)
+        with self._transaction() as conn:
+            known = self._dim(conn)
+            dim = check_dims(records, known)
+            present = dict(_select_in(conn, "SELECT id, row FROM documents WHERE id IN", [r.id for r in records]))
+            if present and on_conflict == "error":
+                raise existing_ids([r.id for r in records if r.id in present])
+            seq = self._delete_rows(conn, sorted(present.values()), self._seq)
+            seq = _insert(conn, records, seq)
+            if dim != known:
+                conn.execute("INSERT OR REPLACE INTO meta VALUES ('dim', ?)", (str(dim),))
+            n_vectors = sum(r.vector is not None for r in records)
+            self._advance(conn, seq, documents=len(records), vectors=n_vectors)
+        return len(records)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Delete documents in one transaction and return how many there were; unknown ids count for nothing."""
+        with self._transaction() as conn:
+            found = _select_in(conn, "SELECT id, row FROM documents WHERE id IN", ids)
+            seq = self._delete_rows(conn, sorted(row for _, row in found), self._seq)
+            self._advance(conn, seq, documents=0, vectors=0)
+        return len(found)
+
+    def get(self, ids: Sequence[str], *, vectors: bool = True) -> list[Document | None]:
+        """Return documents in the order of `ids`, None where there is none."""
+        column, join = ("v.vector", "LEFT JOIN vectors v ON v.row = d.row") if vectors else ("NULL", "")
+        query = f"SELECT d.id, d.title, d.text, d.metadata, {column} FROM documents d {join} WHERE d.id IN"  # noqa: S608 -- two constants, no input
+        with translated(self.folder), self._pool.connection() as conn:
+            found = {stored[0]: stored for stored in _select_in(conn, query, ids)}
+        return [to_document(*found[doc_id]) if doc_id in found else None for doc_id in ids]
+
+    def fetch(self, rows: Sequence[int]) -> list[Document | None]:
+        """Return documents without vectors in the order of `rows`, None for a row deleted since it was found."""
+        query = "SELECT row, id, title, text, metadata FROM documents WHERE row IN"
+        with translated(self.folder), self._pool.connection() as conn:
+            found = {stored[0]: stored[1:] for stored in _select_in(conn, query, rows)}
+        return [to_document(*found[row]) if row in found else None for row in rows]
+
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the content digest of each known id, to leave out what is unchanged."""
+        with translated(self.folder), self._pool.connection() as conn:
+            found = _select_in(conn, "SELECT id, digest FROM documents WHERE id IN", ids)
+        return {doc_id: digest.hex() for doc_id, digest in found}
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Open one consistent view of the whole store for the length of a `with` block."""
+        with translated(self.folder), self._pool.connection() as conn:
+            yield Snapshot(conn)
+
+    def close(self) -> None:
+        """Close every connection and give the writer's lock back; a second call does nothing."""
+        self._pool.close()
+        with self._write_lock:
+            writer, self._writer = self._writer, None
+            lock, self._lock = self._lock, None
+        try:
+            if writer is not None:
+                writer.close()  # the last connection moves the log into the file
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _open(self, *, durable: bool) -> None:
+        if self.read_only:
+            with self._pool.connection() as conn:
+                check_connection(conn, self.folder)
+            self._seq = 0
+        else:
+            self._writer = connect(self.folder, read_only=False)
+            prepare_writer(self._writer, self.folder, durable=durable)
+            self._seq = int(self._writer.execute("SELECT seq FROM state").fetchone()[0])
+        self.uuid = self.meta()["uuid"]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        if self.read_only:
+            raise ReadOnlyDatabase(f"database {str(self.folder)!r} is open read-only: open it without read_only")
+        with self._write_lock, translated(self.folder):
+            conn = self._writer
+            if conn is None:
+                raise DatabaseClosed("the database is closed: open it again")
+            conn.execute("BEGIN IMMEDIATE")
+            try:
+                yield conn
+                failpoints.reach("store.before_commit")
+                conn.execute("COMMIT")
+            except BaseException:
+                if conn.in_transaction:
+                    conn.execute("ROLLBACK")
+                raise
+            self._seq = int(conn.execute("SELECT seq FROM state").fetchone()[0])
+            failpoints.reach("store.after_commit")
+
+    def _delete_rows(self, conn: sqlite3.Connection, rows: Sequence[int], seq: int) -> int:
+        for row in rows:
+            seq += 1
+            conn.execute("INSERT INTO deletions VALUES (?, ?)", (seq, row))
+            conn.execute("DELETE FROM documents WHERE row = ?", (row,))
+            had_vector = conn.execute("DELETE FROM vectors WHERE row = ?", (row,)).rowcount
+            conn.execute("UPDATE state SET documents = documents - 1, vectors = vectors - ?", (had_vector,))
+        failpoints.reach("store.after_delete")
+        return seq
+
+    @staticmethod
+    def _advance(conn: sqlite3.Connection, seq: int, *, documents: int, vectors: int) -> None:
+        conn.execute(
+            "UPDATE state SET seq = ?, documents = documents + ?, vectors = vectors + ?", (seq, documents, vectors)
+        )
+
+    @staticmethod
+    def _dim(conn: sqlite3.Connection) -> int | None:
+        stored = conn.execute("SELECT value FROM meta WHERE key = 'dim'").fetchone()
+        return int(stored[0]) if stored else None
+
+
+def _insert(conn: sqlite3.Connection, records: Sequence[Record], seq: int) -> int:
+    numbered = list(enumerate(records, start=seq + 1))
+    conn.executemany(
+        "INSERT INTO documents (row, id, digest, title, metadata, text) VALUES (?, ?, ?, ?, ?, ?)",
+        ((row, r.id, r.digest, r.title, r.metadata, r.text) for row, r in numbered),
+    )
+    failpoints.reach("store.after_documents")
+    conn.executemany(
+        "INSERT INTO vectors VALUES (?, ?)", ((row, r.vector) for row, r in numbered if r.vector is not None)
+    )
+    return seq + len(records)
+
+
+def _select_in(conn: sqlite3.Connection, query: str, values: Iterable[str | int]) -> list[tuple]:  # type: ignore[type-arg]  # rows of the query's own columns
+    wanted = list(values)
+    found: list[tuple] = []  # type: ignore[type-arg]  # as above
+    for start in range(0, len(wanted), _VARIABLES):
+        chunk = wanted[start : start + _VARIABLES]
+        try:
+            found += conn.execute(f"{query} ({','.join('?' * len(chunk))})", chunk).fetchall()
+        except UnicodeEncodeError as exc:
+            raise InvalidInput(f"an id is not valid Unicode ({exc.reason}): {exc.object!r}") from exc
+    return found
