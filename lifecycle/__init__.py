@@ -1,0 +1,47 @@
+"""The model lifecycle manager: load on first use, lease with a reference count, evict within one budget.
+
+It knows nothing of what a model computes: any object with `nbytes` and `close()` is a model, and anything with `name`,
+`estimate(spec)` and `load_model(spec)` loads one. See this package's README.md.
+"""
+
+from lifecycle.config import InstanceKey, Loader, LoadPolicy, ModelConfig, ModelRef
+from lifecycle.errors import (
+    BudgetExhausted,
+    Holder,
+    LeaseReused,
+    LeaseTimeout,
+    LifecycleError,
+    LoadFailed,
+    ManagerClosed,
+    ModelNotRegistered,
+    UnloadFailed,
+    UnloadTimeout,
+)
+from lifecycle.lease import Lease, LeaseSet
+from lifecycle.manager import ModelManager
+from lifecycle.snapshot import Counters, ManagerSnapshot, ModelStatus, Readiness
+
+__all__ = [
+    "BudgetExhausted",
+    "Counters",
+    "Holder",
+    "InstanceKey",
+    "Lease",
+    "LeaseReused",
+    "LeaseSet",
+    "LeaseTimeout",
+    "LifecycleError",
+    "LoadFailed",
+    "LoadPolicy",
+    "Loader",
+    "ManagerClosed",
+    "ManagerSnapshot",
+    "ModelConfig",
+    "ModelManager",
+    "ModelNotRegistered",
+    "ModelRef",
+    "ModelStatus",
+    "Readiness",
+    "UnloadFailed",
+    "UnloadTimeout",
+]

@@ -1,0 +1,103 @@
+"""What callers name and set: `ModelRef`, `InstanceKey`, `ModelConfig`, `Loader`.
+
+`ModelRef` and `InstanceKey` are named tuples, not dataclasses: a tuple is hashed in C, and every lease begins by
+looking its `ModelRef` up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from backends.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class ModelRef(NamedTuple):
+    """Name a model as its users do: whose it is, and what they call it."""
+
+    tenant: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.name}" if self.tenant else self.name
+
+
+class InstanceKey(NamedTuple):
+    """Identify what is loaded: two refs with one key share one instance and are charged once.
+
+    `digest` covers weights, tokenizer and configuration; `options` holds (name, value) pairs that change the
+    instance, such as a number of threads.
+    """
+
+    digest: str
+    backend: str
+    options: tuple[tuple[str, str | int | float | bool], ...] = ()
+
+
+class LoadPolicy(StrEnum):
+    """Say when a model is first loaded: on its first use, or as soon as it is registered."""
+
+    LAZY = "lazy"
+    EAGER = "eager"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Set how long a model stays, and how it is loaded.
+
+    `ttl_s` counts from the last release: 0 unloads after the last lease, None never expires (the model can still
+    be evicted). `priority`: the higher number is evicted first. `pinned`: never evicted, never expires; only
+    `unload` and `close` end it. `warm_up` runs the model's own `warm_up()`, if it has one, before the first lease.
+
+    Raises:
+        InvalidInput: `ttl_s` is negative, or `load_timeout_s` is not positive.
+    """
+
+    load_policy: LoadPolicy = LoadPolicy.LAZY
+    ttl_s: float | None = None
+    priority: int = 0
+    pinned: bool = False
+    warm_up: bool = True
+    load_timeout_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.ttl_s is not None and not self.ttl_s >= 0:
+            raise InvalidInput(f"ttl_s is {self.ttl_s}: give seconds >= 0, or None for a model that never expires")
+        if not self.load_timeout_s > 0:
+            raise InvalidInput(f"load_timeout_s is {self.load_timeout_s}: give seconds > 0")
+
+
+def merge_configs(configs: Iterable[ModelConfig]) -> ModelConfig:
+    """Return the config of an instance that several refs share: whatever keeps it longest and protects it most."""
+    every = tuple(configs)
+    ttl_s = max(math.inf if config.ttl_s is None else config.ttl_s for config in every)
+    return ModelConfig(
+        load_policy=LoadPolicy.EAGER if any(c.load_policy is LoadPolicy.EAGER for c in every) else LoadPolicy.LAZY,
+        ttl_s=None if ttl_s == math.inf else ttl_s,
+        priority=min(config.priority for config in every),
+        pinned=any(config.pinned for config in every),
+        warm_up=any(config.warm_up for config in every),
+        load_timeout_s=max(config.load_timeout_s for config in every),
+    )
+
+
+class Loader(Protocol):
+    """Anything that can load a model: a backend, or a test's fake. The spec is opaque to this package.
+
+    The model it returns has `nbytes` and `close()`, and may have `warm_up()` and `device`.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return the backend's name, part of the default key and of `Snapshot.by_backend`."""
+
+    def estimate(self, spec: Any) -> int:  # noqa: ANN401 - each loader has its own kind of spec
+        """Return the bytes that the model is expected to take, workspace included."""
+
+    def load_model(self, spec: Any) -> Any:  # noqa: ANN401 - as above, and its own kind of model
+        """Load the model. On an exception nothing of it may stay in memory."""

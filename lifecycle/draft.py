@@ -1,0 +1,190 @@
+"""A state in the making: the mutable copy on which one step works, with the moves that several rules share.
+
+Nothing outside a running `transitions.step` ever sees a draft.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lifecycle import policy
+from lifecycle.config import LoadPolicy
+from lifecycle.events import AdmissionExhausted, LoadFailure, ModelEvicted, ModelQuarantined
+from lifecycle.signals import Broken, Effect, Exhausted, Refuse, Start
+from lifecycle.states import Admission, Generation, Job, Phase, State, Wish
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from collections.abc import Set as AbstractSet
+
+    from lifecycle.config import InstanceKey
+    from lifecycle.signals import Why
+
+
+class Draft:
+    """The working copy of a `State`, and the effects so far. `changed` tells whether the rules must run again."""
+
+    def __init__(self, state: State, now: float) -> None:
+        self.limits = state.limits
+        self.now = now
+        self.models = dict(state.models)
+        self.generations = dict(state.generations)
+        self.queue = list(state.queue)
+        self.wishes = list(state.wishes)
+        self.next_generation = state.next_generation
+        self.closing = state.closing
+        self.effects: list[Effect] = []
+        self.changed = True
+
+    def freeze(self) -> State:
+        """Return the finished state."""
+        return State(
+            limits=self.limits,
+            now=self.now,
+            models=self.models,
+            generations=self.generations,
+            queue=tuple(self.queue),
+            wishes=tuple(self.wishes),
+            next_generation=self.next_generation,
+            closing=self.closing,
+        )
+
+    # What is true now.
+
+    @property
+    def free(self) -> int:
+        """Return the bytes that nobody is charged for; negative while there is a deficit."""
+        return self.limits.budget_nbytes - sum(g.charged_nbytes for g in self.generations.values())
+
+    @property
+    def leaving(self) -> int:
+        """Return the bytes that will be free as soon as leases end and jobs return, whatever anybody does."""
+        out = (Phase.DRAINING, Phase.UNLOADING)
+        return sum(g.charged_nbytes for g in self.generations.values() if g.phase in out)
+
+    def claimed(self, by: Collection[int]) -> int:
+        """Return the bytes that these admissions have claimed from leased generations."""
+        return sum(g.charged_nbytes for g in self.generations.values() if g.claimed_by in by)
+
+    def in_use(self, generation: Generation) -> bool:
+        """Return whether a lease is open on it, or an admission holds it."""
+        return generation.refs > 0 or any(generation.number in (a.generations or ()) for a in self.queue)
+
+    def live(self, key: InstanceKey) -> Generation | None:
+        """Return the generation that a new admission for the key would join."""
+        return next((g for g in self.generations.values() if g.key == key and g.is_live), None)
+
+    def is_blocked(self, key: InstanceKey) -> bool:
+        """Return whether the fate of a generation of the key is undecided."""
+        return any(g.key == key and g.is_blocking for g in self.generations.values())
+
+    def is_failed(self, key: InstanceKey) -> bool:
+        """Return whether the key is backing off after a failed load."""
+        return self.now < self.models[key].retry_at
+
+    def nbytes(self, keys: Iterable[InstanceKey]) -> int:
+        """Return what loading these keys would reserve."""
+        return sum(self.models[key].nbytes for key in keys)
+
+    def set_nbytes(self, keys: Iterable[InstanceKey]) -> int:
+        """Return what these keys take together: what is charged for the live ones, what the others would reserve."""
+        return sum(g.charged_nbytes if (g := self.live(key)) else self.models[key].nbytes for key in keys)
+
+    def candidates(self, protected: AbstractSet[InstanceKey]) -> list[policy.Candidate]:
+        """Return whom an admission may ask to leave: whatever is open, not pinned and not protected."""
+        return [
+            policy.Candidate(
+                number=g.number,
+                nbytes=g.charged_nbytes,
+                idle=not self.in_use(g),
+                priority=self.models[g.key].config.priority,
+                ready_at=g.ready_at,
+                last_used=g.last_used,
+            )
+            for g in self.generations.values()
+            if g.is_open and not self.models[g.key].config.pinned and g.key not in protected
+        ]
+
+    # Moves.
+
+    def put(self, generation: Generation, **changes: Any) -> Generation:  # noqa: ANN401 - fields of Generation
+        """Store a generation, changed or new."""
+        self.generations[generation.number] = replace(generation, **changes)
+        self.changed = True
+        return self.generations[generation.number]
+
+    def remove(self, generation: Generation) -> None:
+        """Forget a generation: its bytes are free."""
+        del self.generations[generation.number]
+        self.changed = True
+
+    def reserve(self, key: InstanceKey, *, eager: bool) -> Generation:
+        """Charge the key's bytes to a new generation."""
+        nbytes = self.models[key].nbytes
+        number, self.next_generation = self.next_generation, self.next_generation + 1
+        return self.put(Generation(number, key, Phase.RESERVED, nbytes, nbytes, eager=eager))
+
+    def start(self, generation: Generation, phase: Phase, job: Job, deadline: float) -> None:
+        """Enter a phase in which backend code runs."""
+        self.put(generation, phase=phase, job=job, deadline=deadline, claimed_by=None)
+        self.effects.append(Start(generation.number, job))
+
+    def unload(self, generation: Generation) -> None:
+        """Close an instance that nobody uses."""
+        self.start(generation, Phase.UNLOADING, Job.UNLOAD, self.now + self.limits.unload_timeout_s)
+
+    def evict(self, generation: Generation) -> None:
+        """Close an idle instance to make room."""
+        self.effects.append(ModelEvicted(generation.key, generation.number, generation.charged_nbytes))
+        self.unload(generation)
+
+    def quarantine(self, generation: Generation, error: BaseException | None = None) -> None:
+        """Give up on an instance without giving its bytes back."""
+        self.put(generation, phase=Phase.QUARANTINED, deadline=math.inf, error=error)
+        self.effects.append(
+            ModelQuarantined(generation.key, generation.number, generation.charged_nbytes, error),
+        )
+
+    def fail(self, generation: Generation, error: BaseException) -> None:
+        """Back the key off, and refuse everybody who holds this generation, which has left already."""
+        model = self.models[generation.key]
+        wait_s = self.limits.backoff_after(model.failures + 1)
+        self.models[model.key] = replace(model, failures=model.failures + 1, retry_at=self.now + wait_s, error=error)
+        self.effects.append(LoadFailure(model.key, generation.number, error, wait_s))
+        for admission in self.queue.copy():
+            if generation.number in (admission.generations or ()):
+                self.refuse(admission, Broken(model.key, error, wait_s))
+        if model.config.load_policy is LoadPolicy.EAGER:
+            self.wish(model.key, eager=True)
+
+    def hold(self, admission: Admission, generations: tuple[int, ...]) -> None:
+        """Let an admission have its set: from now on none of it is idle."""
+        self.queue[self.queue.index(admission)] = replace(admission, generations=generations)
+        self._drop_claims(admission)
+
+    def end(self, admission: Admission) -> None:
+        """Take an admission out of the queue, served or not."""
+        self.queue = [other for other in self.queue if other.number != admission.number]
+        self._drop_claims(admission)
+
+    def _drop_claims(self, admission: Admission) -> None:
+        """Open what the admission had claimed and did not need; nothing else ever opens a claim."""
+        for generation in list(self.generations.values()):
+            if generation.claimed_by == admission.number:
+                self.put(generation, claimed_by=None)
+        self.changed = True
+
+    def refuse(self, admission: Admission, why: Why) -> None:
+        """End an admission unserved."""
+        self.end(admission)
+        self.effects.append(Refuse(admission.number, why))
+        if isinstance(why, Exhausted):
+            self.effects.append(AdmissionExhausted(admission.keys[0], 0, why.needed_nbytes))
+
+    def wish(self, key: InstanceKey, *, eager: bool) -> None:
+        """Ask for a load that nobody waits for, once."""
+        if not self.closing and self.live(key) is None and all(wish.key != key for wish in self.wishes):
+            self.wishes.append(Wish(key, eager))
+            self.changed = True

@@ -1,0 +1,107 @@
+"""What the manager can raise.
+
+VectorSearchError
+└── LifecycleError
+    ├── BudgetExhausted       no room, and none to be made
+    ├── LeaseTimeout          (TimeoutError) the wait for room or for the load was too long
+    ├── LoadFailed            the loader raised, or took too long; `retry_after_s` says when it may be tried again
+    ├── ModelNotRegistered    (LookupError)
+    ├── UnloadTimeout         (TimeoutError) still leased, or still closing, when the time was up
+    ├── UnloadFailed          the model's `close()` raised; its bytes stay charged
+    ├── LeaseReused           a lease is for one `with` block
+    └── ManagerClosed
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backends.errors import VectorSearchError
+
+MIB = 1 << 20
+
+
+def format_nbytes(nbytes: int) -> str:
+    """Return bytes for a human: whole MiB from 1 MiB on, else bytes."""
+    return f"{nbytes / MIB:.0f} MiB" if abs(nbytes) >= MIB else f"{nbytes} B"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Say who holds part of the budget: the model's name, its state, its open leases and its charged bytes."""
+
+    name: str
+    state: str
+    leases: int
+    nbytes: int
+
+    def __str__(self) -> str:
+        use = f"{self.leases} leases" if self.leases else "idle"
+        return f"{self.name} {format_nbytes(self.nbytes)} ({self.state}, {use})"
+
+
+class LifecycleError(VectorSearchError):
+    """Root of what the lifecycle manager raises."""
+
+
+class BudgetExhausted(LifecycleError):
+    """The models asked for don't fit, and no allowed eviction makes enough room. Nothing was evicted."""
+
+    def __init__(
+        self, names: str, *, needed_nbytes: int, budget_nbytes: int, idle_nbytes: int, holders: tuple[Holder, ...]
+    ) -> None:
+        self.needed_nbytes = needed_nbytes
+        self.budget_nbytes = budget_nbytes
+        self.idle_nbytes = idle_nbytes
+        self.holders = holders
+        held = "; held by " + ", ".join(map(str, holders)) if holders else ""
+        super().__init__(
+            f"model {names} needs {format_nbytes(needed_nbytes)}; budget {format_nbytes(budget_nbytes)}, "
+            f"{format_nbytes(idle_nbytes)} idle: raise budget_nbytes or unload a model{held}"
+        )
+
+
+class LeaseTimeout(LifecycleError, TimeoutError):
+    """The lease was not to be had in time. `waited_for` is "room" or "load"; a load that has begun goes on."""
+
+    def __init__(self, names: str, *, timeout_s: float, waited_for: str, holders: tuple[Holder, ...]) -> None:
+        self.timeout_s = timeout_s
+        self.waited_for = waited_for
+        self.holders = holders
+        if waited_for == "room":
+            held = ", ".join(map(str, holders)) or "nobody"
+            hint = f"no room in the budget (held by {held}): raise timeout_s or budget_nbytes"
+        else:
+            hint = "it is still loading: raise timeout_s, or ask again (the load goes on)"
+        super().__init__(f"model {names} was not to be had within {timeout_s:g} s; {hint}")
+
+
+class LoadFailed(LifecycleError):
+    """The model could not be loaded. `cause` is what its loader raised; until `retry_after_s` nothing is tried."""
+
+    def __init__(self, names: str, *, cause: BaseException, retry_after_s: float) -> None:
+        self.cause = cause
+        self.retry_after_s = retry_after_s
+        super().__init__(
+            f"model {names} failed to load: {type(cause).__name__}: {cause} (next attempt in {retry_after_s:.1f} s)"
+        )
+
+
+class ModelNotRegistered(LifecycleError, LookupError):
+    """No model is registered under this name."""
+
+
+class UnloadTimeout(LifecycleError, TimeoutError):
+    """The model was still leased, or still closing, when the time was up; its bytes stay charged until it is gone."""
+
+
+class UnloadFailed(LifecycleError):
+    """The model's `close()` raised: it is quarantined, and its bytes stay charged."""
+
+
+class LeaseReused(LifecycleError):
+    """A lease was entered a second time; take a new one with `manager.lease`."""
+
+
+class ManagerClosed(LifecycleError):
+    """The manager is closed or closing and admits nobody."""

@@ -1,0 +1,144 @@
+"""What the manager tells its hooks: one frozen type per thing that happens. Bytes are charged bytes.
+
+Hooks run on a thread of their own, in the order in which things happened: a slow one delays only the other hooks,
+and one that raises is logged and harms nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lifecycle.config import InstanceKey
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Say which instance something happened to. `generation` is 0 where it happened to none."""
+
+    key: InstanceKey
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReady(Event):
+    """A model is loaded and warm. `eager` says that no caller asked for it: eager at start, or a prefetch."""
+
+    nbytes: int
+    eager: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEvicted(Event):
+    """An idle model, or one at its last lease, was told to leave for another's sake."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelExpired(Event):
+    """An idle model's time to live was over."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUnloaded(Event):
+    """A model's `close()` has returned: its bytes are free."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailure(Event):
+    """A load or a warm-up raised or was too long; nothing is tried for `retry_after_s`."""
+
+    error: BaseException
+    retry_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelQuarantined(Event):
+    """ALARM: a load, drain or unload passed its deadline, or an unload raised: these bytes stay charged."""
+
+    nbytes: int
+    error: BaseException | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeficitOpened(Event):
+    """A model measured more than it had reserved, and the ledger is `deficit_nbytes` over the budget."""
+
+    deficit_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionExhausted(Event):
+    """A caller was refused with `BudgetExhausted`. `key` is the first of the models that it asked for."""
+
+    needed_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLeaked(Event):
+    """A lease was garbage-collected while open. `where` is the file and line that took it."""
+
+    where: str
+
+
+class Notifier:
+    """Deliver events to hooks, in order, on one thread that starts with the first hook."""
+
+    def __init__(self) -> None:
+        # Protects everything below; taken last of all locks, never held while a hook runs.
+        self._changed = threading.Condition()
+        self._hooks: tuple[Callable[[Event], None], ...] = ()
+        self._pending: deque[Event] = deque()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def subscribe(self, hook: Callable[[Event], None]) -> None:
+        """Call `hook` with every event from now on."""
+        with self._changed:
+            self._hooks = (*self._hooks, hook)
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._deliver, name="lifecycle-events", daemon=True)
+                self._thread.start()
+
+    def publish(self, event: Event) -> None:
+        """Queue an event for the hooks; never waits for one."""
+        with self._changed:
+            if self._thread is not None and not self._closed:
+                self._pending.append(event)
+                self._changed.notify()
+
+    def close(self, timeout_s: float) -> None:
+        """Deliver what is queued, then stop; give up on a hook that takes longer than `timeout_s`."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout_s)
+
+    def _deliver(self) -> None:
+        while True:
+            with self._changed:
+                while not self._pending and not self._closed:
+                    self._changed.wait()
+                if not self._pending:
+                    return
+                event, hooks = self._pending.popleft(), self._hooks
+            for hook in hooks:
+                try:
+                    hook(event)
+                except Exception:  # noqa: BLE001 - a hook is the caller's code: whatever it raises must not stop the others
+                    _log.exception("lifecycle hook %r failed on %r", hook, event)

@@ -1,0 +1,134 @@
+"""`ModelHandle`: one loaded instance, the leases that are open on it, and the gate through which new ones pass.
+
+The gate is a handshake without a lock. Whoever takes a lease stores its token, then looks at `shut`; the manager
+stores `shut`, then counts the tokens. In every order one of the two sees the other: either the lease is refused and
+takes its token back, or the manager counts it. A set's `add`, `discard` and `copy` are atomic with the GIL and hold
+the set's own lock without it; `len` alone would not, which is why `refs` counts a copy.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lifecycle.config import InstanceKey, Loader
+
+
+class ModelHandle:
+    """A generation's model. Made by the manager with its gate shut; `on_idle` is told when a watched lease ends.
+
+    A token is `id(lease)`. Discarding it twice is harmless, so a lease is returned exactly once however often, and
+    from however many threads, it is closed. `hits` and `peak` are statistics: without the GIL they may miss a few.
+    """
+
+    __slots__ = (
+        "_loader",
+        "_on_idle",
+        "_spec",
+        "_tokens",
+        "device",
+        "generation",
+        "hits",
+        "key",
+        "last_used",
+        "model",
+        "peak",
+        "shut",
+        "watched",
+    )
+
+    def __init__(
+        self, key: InstanceKey, generation: int, loader: Loader, spec: object, on_idle: Callable[[], None]
+    ) -> None:
+        self.key = key
+        self.generation = generation
+        self.model: Any = None
+        self.device: str | None = None
+        self.shut = True
+        self.watched = True
+        self.last_used = -math.inf
+        self.hits = 0
+        self.peak = 0
+        self._tokens: set[int] = set()
+        self._loader = loader
+        self._spec = spec
+        self._on_idle = on_idle
+
+    # The hot path: any thread, no lock.
+
+    def acquire(self, token: int) -> bool:
+        """Open a lease, unless the gate is shut."""
+        tokens = self._tokens
+        tokens.add(token)
+        if self.shut:
+            tokens.discard(token)
+            return False
+        self.hits += 1
+        open_leases = len(tokens)
+        if open_leases > self.peak:
+            self.peak = open_leases
+        return True
+
+    def release(self, token: int, now: float) -> None:
+        """Close a lease. `now` becomes the time of last use before the handle can be seen idle."""
+        self.last_used = now
+        self._tokens.discard(token)
+        if self.watched:
+            self._on_idle()
+
+    def abandon(self, token: int) -> None:
+        """Close a lease from a finalizer: nothing here takes a lock or calls back."""
+        self._tokens.discard(token)
+
+    # The manager's side, under its lock.
+
+    @property
+    def refs(self) -> int:
+        """Return the number of open leases."""
+        return len(self._tokens.copy())
+
+    def shut_gate(self) -> None:
+        """Refuse new leases; from now on `refs` only falls, but for tokens about to be taken back."""
+        self.watched = True
+        self.shut = True
+
+    def open_gate(self, *, watched: bool) -> None:
+        """Let leases in. `watched` asks for a call at the end of each, as a TTL of 0 needs it."""
+        self.shut = False
+        self.watched = watched
+
+    def grant(self, token: int) -> None:
+        """Open a lease for an admission that the gate does not concern."""
+        self._tokens.add(token)
+        self.peak = max(self.peak, len(self._tokens))
+
+    # Backend code, on a worker thread, under no lock, each once.
+
+    def load(self) -> int:
+        """Load the model and return the bytes to charge for it.
+
+        Raises:
+            BaseException: whatever the loader raises.
+            ValueError: the model says that it has a negative size.
+        """
+        self.model = self._loader.load_model(self._spec)
+        nbytes = int(self.model.nbytes)
+        if nbytes < 0:
+            raise ValueError(f"the model's nbytes is {nbytes}: a size can't be negative")
+        device = getattr(self.model, "device", None)
+        self.device = None if device is None else str(device)
+        return nbytes
+
+    def warm_up(self) -> None:
+        """Run the model's own warm-up, if it has one."""
+        warm_up = getattr(self.model, "warm_up", None)
+        if warm_up is not None:
+            warm_up()
+
+    def unload(self) -> None:
+        """Close the model and drop it."""
+        model, self.model = self.model, None
+        model.close()

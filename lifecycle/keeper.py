@@ -1,0 +1,299 @@
+"""`Keeper`: the one thread that owns the state. It takes mail, makes time pass, and runs the effects.
+
+Nothing is locked here: only the keeper's thread writes the state, the gates and the table of open handles, and
+everybody else sends it mail. `SimpleQueue.put` never waits and is re-entrant, so returning a lease doesn't wait
+either, and a finalizer may send mail in the middle of anything. An interrupt of a caller (Ctrl-C) can't hit a step
+half-made. Backend code runs on worker threads and hooks on the notifier's, so the keeper waits for mail only.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+import threading
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lifecycle import events, signals
+from lifecycle.handle import ModelHandle
+from lifecycle.states import Job, State, observe
+from lifecycle.transitions import step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lifecycle.config import InstanceKey, Loader, ModelRef
+    from lifecycle.lease import LeaseSet
+
+_log = logging.getLogger(__name__)
+_SHORTEST_PAUSE_S = 0.01  # so that a TTL of nearly nothing doesn't make the thread spin
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A caller that waits: the lease to fill, or why it was not filled and the state in which that was decided."""
+
+    lease: LeaseSet
+    number: int = 0
+    done: threading.Event = field(default_factory=threading.Event)
+    refusal: tuple[signals.Why, State] | None = None
+
+
+@dataclass(slots=True)
+class Instance:
+    """What is registered under one key: how to load it, and the refs that share it."""
+
+    loader: Loader
+    spec: object
+    refs: tuple[ModelRef, ...] = ()
+
+
+class Keeper:
+    """Own one `State`. All attributes are written by its thread only; reading `state` is safe anywhere."""
+
+    def __init__(self, state: State, clock: Callable[[], float], notifier: events.Notifier) -> None:
+        self.state = state
+        self.open_handles: dict[ModelRef, ModelHandle] = {}
+        self.handles: dict[int, ModelHandle] = {}
+        self.instances: dict[InstanceKey, Instance] = {}
+        self.counts: Counter[type[events.Event]] = Counter()
+        self.loads: Counter[InstanceKey] = Counter()
+        self.eager_loads = 0
+        self.past_hits: Counter[InstanceKey] = Counter()
+        self.past_peak = 0
+        self._clock = clock
+        self._notifier = notifier
+        self._tickets: dict[int, Ticket] = {}
+        self._next_ticket = 1
+        self._watches: list[tuple[Callable[[State], bool], threading.Event]] = []
+        self._workers: list[threading.Thread] = []
+        self._mail: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()  # protects `_thread` only
+
+    # For any thread.
+
+    def send(self, mail: Callable[[], object]) -> None:
+        """Have the keeper call something soon; waits for nothing, takes no lock."""
+        self._mail.put(mail)
+
+    def send_event(self, event: signals.Input) -> None:
+        """Have an input happen soon; waits for nothing, takes no lock."""
+        self._mail.put(lambda: self.happen(event))
+
+    def call(self, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the function returns
+        """Run a function on the keeper's thread, after the mail sent so far, and return or raise what it does."""
+        outcome: list[Any] = []
+        done = threading.Event()
+
+        def run() -> None:
+            try:
+                outcome.extend((function(), None))
+            except Exception as error:  # noqa: BLE001 - it is the caller's, and raised there
+                outcome.extend((None, error))
+            done.set()
+
+        self._mail.put(run)
+        self.ensure_thread()
+        done.wait()
+        value, error = outcome
+        if error is not None:
+            raise error
+        return value
+
+    def wait_until(self, holds: Callable[[State], bool]) -> None:
+        """Wait for a state in which something holds; the state's own deadlines bound the wait."""
+        reached = threading.Event()
+        self.call(lambda: self._watch(holds, reached))
+        reached.wait()
+
+    def ensure_thread(self) -> None:
+        """Start the thread if there is none: at first, after a fork, or when a closed manager gets late mail."""
+        with self._starting:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="lifecycle-keeper", daemon=True)
+                self._thread.start()
+
+    def join(self) -> None:
+        """Wait for the threads that have nothing left to do; one that is stuck in backend code is left alone."""
+        with self._starting:
+            thread = self._thread
+        others = [worker for worker in self._workers if worker.name not in self._stuck()]
+        for other in [*others, *([thread] if thread and not self.state.generations else [])]:
+            if other is not threading.current_thread():
+                other.join()
+
+    # For the keeper's thread.
+
+    def admit(self, ticket: Ticket, keys: tuple[InstanceKey, ...], deadline: float) -> None:
+        """Ask for leases on a set of keys."""
+        ticket.number, self._next_ticket = self._next_ticket, self._next_ticket + 1
+        self._tickets[ticket.number] = ticket
+        self.happen(signals.Request(ticket.number, keys, deadline))
+        ticket.lease.cold = not ticket.done.is_set()
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Take back a request whose caller is gone, and whatever it may have been given meanwhile."""
+        if self._tickets.pop(ticket.number, None):
+            self.happen(signals.Cancel(ticket.number))
+        ticket.lease.release()
+
+    def happen(self, event: signals.Input) -> None:
+        """Make one step and do what follows from it."""
+        new, effects = self._decide(event)
+        old, self.state = self.state, new
+        for number in old.generations.keys() - new.generations.keys():
+            self._forget(number)
+        for effect in effects:
+            self._carry_out(effect)
+        for generation in new.generations.values():
+            if generation.is_open and self.handles[generation.number].shut:
+                self.publish(self.handles[generation.number])
+        for watch in [watch for watch in self._watches if watch[0](new)]:
+            self._watches.remove(watch)
+            watch[1].set()
+
+    def publish(self, handle: ModelHandle) -> None:
+        """Let hits in through every ref of the handle's key."""
+        generation = self.state.generations[handle.generation]
+        handle.last_used = max(handle.last_used, generation.last_used)
+        config = self.state.models[handle.key].config
+        handle.open_gate(watched=config.ttl_s == 0 and not config.pinned)
+        for ref in self.instances[handle.key].refs:
+            self.open_handles[ref] = handle
+
+    def _decide(self, event: signals.Input) -> tuple[State, tuple[signals.Effect, ...]]:
+        """Plan one step on what the handles count, while hits go on.
+
+        Every gate that the plan shuts is shut first and counted again; if a lease slipped in, the plan is made anew.
+        A gate once shut stays shut until the plan stands, so each round fixes at least one more count; whatever the
+        final plan leaves open is opened again by `happen`. Until then its callers come here, and wait their turn.
+        """
+        now = self._clock()
+        shut: set[int] = set()
+        while True:
+            seen = observe(self.state, [(number, h.refs, h.last_used) for number, h in self.handles.items()])
+            new, effects = step(seen, event, now)
+            closing = {g.number for g in seen.generations.values() if g.is_open and not _is_open(new, g.number)} - shut
+            for number in closing:
+                self._shut(self.handles[number])
+            shut |= closing
+            if all(self.handles[number].refs <= seen.generations[number].refs for number in closing):
+                return new, effects
+
+    def _shut(self, handle: ModelHandle) -> None:
+        handle.shut_gate()
+        for ref in self.instances[handle.key].refs:
+            self.open_handles.pop(ref, None)
+
+    def _carry_out(self, effect: signals.Effect) -> None:
+        match effect:
+            case signals.Start(number, job):
+                if job is Job.LOAD:
+                    key = self.state.generations[number].key
+                    instance = self.instances[key]
+                    self.handles[number] = ModelHandle(key, number, instance.loader, instance.spec, self._on_idle)
+                self._start(number, job)
+            case signals.Grant(admission, generations):
+                ticket = self._tickets.pop(admission)
+                handles = {self.handles[number].key: self.handles[number] for number in generations}
+                ticket.lease.give(tuple(handles[key] for key in ticket.lease.keys))
+                ticket.done.set()
+            case signals.Refuse(admission, why):
+                ticket = self._tickets.pop(admission)
+                ticket.refusal = (why, self.state)
+                ticket.done.set()
+            case events.Event():
+                self.announce(effect)
+
+    def announce(self, event: events.Event) -> None:
+        """Count an event and tell the hooks."""
+        self.counts[type(event)] += 1
+        if isinstance(event, events.ModelReady):
+            self.loads[event.key] += 1
+            self.eager_loads += event.eager
+        self._notifier.publish(event)
+
+    def _forget(self, number: int) -> None:
+        handle = self.handles.pop(number, None)
+        if handle is not None:
+            self.past_hits[handle.key] += handle.hits
+            self.past_peak = max(self.past_peak, handle.peak)
+
+    def _watch(self, holds: Callable[[State], bool], reached: threading.Event) -> None:
+        if holds(self.state):
+            reached.set()
+        else:
+            self._watches.append((holds, reached))
+
+    def _on_idle(self) -> None:
+        self._mail.put(self.tick)
+
+    def tick(self) -> None:
+        """Let time pass."""
+        self.happen(signals.Tick())
+
+    # Threads.
+
+    def _run(self) -> None:
+        while not self._is_finished():
+            deadline = self.state.next_deadline()
+            pause_s = None if deadline == math.inf else max(_SHORTEST_PAUSE_S, deadline - self._clock())
+            try:
+                mail = self._mail.get(timeout=pause_s)
+            except queue.Empty:
+                mail = self.tick
+            try:
+                mail()
+            except Exception:  # noqa: BLE001 - a defect met by one input must not end the thread on which all callers wait
+                _log.exception("lifecycle keeper could not process %r", mail)
+
+    def _is_finished(self) -> bool:
+        with self._starting:
+            finished = self.state.closing and not self.state.generations and self._mail.empty()
+            if finished:
+                self._thread = None
+            return finished
+
+    def _start(self, number: int, job: Job) -> None:
+        """Run a job on a thread of its own; if there is no thread to be had, the job has failed."""
+        handle = self.handles[number]
+        worker = threading.Thread(
+            target=lambda: self.send_event(_perform(handle, job)), name=f"lifecycle-{job.value}-{number}", daemon=True
+        )
+        self._workers = [other for other in self._workers if other.is_alive()]
+        try:
+            worker.start()
+        except RuntimeError as error:
+            self.send_event(signals.JobFailed(number, error, loaded=handle.model is not None))
+        else:
+            self._workers.append(worker)
+
+    def _stuck(self) -> set[str]:
+        jobs = [(g.job, number) for number, g in self.state.generations.items() if g.job is not None]
+        return {f"lifecycle-{job.value}-{number}" for job, number in jobs}
+
+
+def _is_open(state: State, number: int) -> bool:
+    generation = state.generations.get(number)
+    return generation is not None and generation.is_open
+
+
+def _perform(handle: ModelHandle, job: Job) -> signals.Input:
+    """Run backend code and return how it ended."""
+    try:
+        match job:
+            case Job.LOAD:
+                return signals.Loaded(handle.generation, handle.load())
+            case Job.WARM_UP:
+                handle.warm_up()
+                return signals.Warmed(handle.generation)
+            case Job.UNLOAD:
+                handle.unload()
+                return signals.Unloaded(handle.generation)
+    except BaseException as error:  # noqa: BLE001 - whatever a loader raises, everybody who waits is told
+        traceback.clear_frames(error.__traceback__)  # else the error would keep what was half loaded in memory
+        return signals.JobFailed(handle.generation, error, loaded=handle.model is not None)

@@ -1,0 +1,166 @@
+"""`Lease` and `LeaseSet`: the single-use `with` objects that callers hold.
+
+Entering tries the hot path, which takes no lock, and else asks the manager to admit the lease. An exception at any
+bytecode, even an interrupt, leaves a lease that either was never counted or will be returned: handles are noted
+before they are acquired, and returning what was not acquired is harmless.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from lifecycle.errors import LeaseReused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, FrameType, TracebackType
+
+    from lifecycle.config import InstanceKey, ModelRef
+    from lifecycle.handle import ModelHandle
+
+
+class Desk(Protocol):
+    """What a lease needs of the manager that it is taken from."""
+
+    open_handles: dict[ModelRef, ModelHandle]
+    clock: Callable[[], float]
+
+    def admit(self, lease: LeaseSet) -> None:
+        """Wait until the lease has been given its handles, or raise."""
+
+    def key_of(self, ref: ModelRef) -> InstanceKey:
+        """Return the key under which the ref is registered."""
+
+    def report_leak(self, leak: Leak) -> None:
+        """Note a lease that nobody closed; called from a finalizer, so it takes no lock."""
+
+
+class Leak(NamedTuple):
+    """A lease that was garbage-collected open, and the code and instruction that had entered it."""
+
+    ref: ModelRef
+    code: CodeType
+    instruction: int
+
+    @property
+    def line(self) -> int:
+        """Return the line of the `with` statement, worked out only now that somebody asks."""
+        positions = list(self.code.co_positions())
+        return positions[self.instruction // 2][0] or self.code.co_firstlineno
+
+
+class LeaseSet:
+    """Hold a set of models for one `with` block, all of them or none; the block's value is a tuple in `refs` order.
+
+    Made by `ModelManager.lease_set`. After entering, `cold` says whether it had to wait for room or for a load, and
+    `wait_s` how long. Leaving the block returns the models once, however it ends.
+
+    Raises (on entering):
+        BudgetExhausted, LeaseTimeout, LoadFailed, ModelNotRegistered, ManagerClosed, LeaseReused.
+    """
+
+    __slots__ = ("_code", "_desk", "_instruction", "_is_open", "cold", "handles", "refs", "timeout_s", "wait_s")
+
+    def __init__(self, desk: Desk, refs: tuple[ModelRef, ...], timeout_s: float) -> None:
+        self._is_open: bool | None = None  # None until it is entered
+        self._desk = desk
+        self.refs = refs
+        self.timeout_s = timeout_s
+        self.handles: tuple[ModelHandle, ...] = ()
+        self.cold = False
+        self.wait_s = 0.0
+
+    @property
+    def keys(self) -> tuple[InstanceKey, ...]:
+        """Return the keys of the instances, in `refs` order."""
+        return tuple(map(self._desk.key_of, self.refs))
+
+    def give(self, handles: tuple[ModelHandle, ...]) -> None:
+        """Open the lease on these handles; the manager calls it, under its lock."""
+        self.handles = handles
+        self._is_open = True
+        for handle in handles:
+            handle.grant(id(self))
+
+    def release(self) -> None:
+        """Return what is held; returning it again is harmless."""
+        if self._is_open:
+            now = self._desk.clock()
+            for handle in self.handles:
+                handle.release(id(self), now)
+            self._is_open = False
+
+    def __enter__(self) -> Any:  # noqa: ANN401 - the models are of whatever kind their loaders make
+        self._begin(sys._getframe(1))  # noqa: SLF001 - the only way to the caller's line that costs next to nothing
+        for ref in self.refs:
+            handle = self._desk.open_handles.get(ref)
+            if handle is None:
+                break
+            self.handles = (*self.handles, handle)
+            if not handle.acquire(id(self)):
+                break
+        else:
+            return tuple(handle.model for handle in self.handles)
+        self.release()
+        self._desk.admit(self)
+        return tuple(handle.model for handle in self.handles)
+
+    def _begin(self, frame: FrameType) -> None:
+        if self._is_open is not None:
+            raise LeaseReused(f"this lease of {self.refs[0]} was entered before: take a new one")
+        self._code, self._instruction = frame.f_code, frame.f_lasti
+        self._is_open = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        # A collector may run this in the middle of anything, so nothing here takes a lock.
+        if self._is_open:
+            for handle in self.handles:
+                handle.abandon(id(self))
+            if self.handles:
+                self._desk.report_leak(Leak(self.refs[0], self._code, self._instruction))
+
+
+class Lease(LeaseSet):
+    """Hold one model for one `with` block; the block's value is the model. Made by `ModelManager.lease`."""
+
+    __slots__ = ()
+
+    @property
+    def ref(self) -> ModelRef:
+        """Return the name under which the model was asked for."""
+        return self.refs[0]
+
+    @property
+    def key(self) -> InstanceKey:
+        """Return the instance's key."""
+        return self._desk.key_of(self.refs[0])
+
+    @property
+    def backend(self) -> str:
+        """Return the name of the backend that serves the model."""
+        return self.key.backend
+
+    @property
+    def device(self) -> str | None:
+        """Return the device that really runs the model, if the model says so; None before entering."""
+        return self.handles[0].device if self.handles else None
+
+    def __enter__(self) -> Any:  # noqa: ANN401 - the model is of whatever kind its loader makes
+        # LeaseSet's, for a set of one and without its loop: this is the hot path.
+        self._begin(sys._getframe(1))  # noqa: SLF001 - as above
+        handle = self._desk.open_handles.get(self.refs[0])
+        if handle is not None:
+            self.handles = (handle,)
+            if handle.acquire(id(self)):
+                return handle.model
+            self.release()
+        else:
+            self._is_open = False
+        self._desk.admit(self)
+        return self.handles[0].model

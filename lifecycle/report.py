@@ -1,0 +1,103 @@
+"""What `snapshot`, `status` and error messages say about a keeper, read without stopping it."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from lifecycle import events
+from lifecycle.errors import Holder
+from lifecycle.snapshot import Counters, ManagerSnapshot, ModelStatus
+from lifecycle.states import Generation, Phase, State
+
+if TYPE_CHECKING:
+    from lifecycle.config import InstanceKey
+    from lifecycle.keeper import Keeper
+
+
+def name_of(keeper: Keeper, key: InstanceKey) -> str:
+    """Return how callers know an instance: all its refs, quoted."""
+    return " = ".join(f"'{ref}'" for ref in keeper.instances[key].refs)
+
+
+def holders(keeper: Keeper, state: State) -> tuple[Holder, ...]:
+    """Return who is charged for what, the largest first."""
+    found = [
+        Holder(name_of(keeper, g.key), g.phase.value, _leases(state, g), g.charged_nbytes)
+        for g in state.generations.values()
+    ]
+    return tuple(sorted(found, key=lambda holder: -holder.nbytes))
+
+
+def idle_nbytes(state: State) -> int:
+    """Return the bytes of models that could be evicted at once."""
+    return sum(
+        g.charged_nbytes
+        for g in state.generations.values()
+        if g.is_open and not _leases(state, g) and not state.models[g.key].config.pinned
+    )
+
+
+def _leases(state: State, generation: Generation) -> int:
+    """Return open leases, and those of admissions that hold the generation while it loads."""
+    return generation.refs + sum(generation.number in (entry.generations or ()) for entry in state.queue)
+
+
+def model_status(keeper: Keeper, key: InstanceKey, now: float) -> ModelStatus:
+    """Return one instance's status, as of the last step, with its leases and hits as of now."""
+    state = keeper.state
+    generations = [g for g in state.generations.values() if g.key == key]
+    handles = [handle for handle in keeper.handles.copy().values() if handle.key == key]
+    resident = next((g for g in generations if g.is_open), None)
+    current = next((handle for handle in handles if resident and handle.generation == resident.number), None)
+    leases = sum(handle.refs for handle in handles)
+    return ModelStatus(
+        refs=keeper.instances[key].refs,
+        key=key,
+        backend=key.backend,
+        device=current.device if current else None,
+        state=state.phase_of(key, now).value,
+        resident=resident is not None,
+        leases=leases,
+        nbytes=resident.charged_nbytes if resident else state.models[key].nbytes,
+        charged_nbytes=sum(g.charged_nbytes for g in generations),
+        idle_s=max(0.0, now - current.last_used) if current and not leases else None,
+        loads=keeper.loads[key],
+        hits=keeper.past_hits[key] + sum(handle.hits for handle in handles),
+    )
+
+
+def snapshot(keeper: Keeper, now: float) -> ManagerSnapshot:
+    """Return everything at once."""
+    state = keeper.state
+    by_backend: dict[str, int] = {}
+    for generation in state.generations.values():
+        backend = generation.key.backend
+        by_backend[backend] = by_backend.get(backend, 0) + generation.charged_nbytes
+    return ManagerSnapshot(
+        budget_nbytes=state.limits.budget_nbytes,
+        charged_nbytes=state.charged_nbytes,
+        idle_nbytes=idle_nbytes(state),
+        deficit_nbytes=state.deficit_nbytes,
+        quarantined_nbytes=sum(g.charged_nbytes for g in state.generations.values() if g.phase is Phase.QUARANTINED),
+        waiters=len(state.queue),
+        by_backend=MappingProxyType(by_backend),
+        models=tuple(model_status(keeper, key, now) for key in state.models),
+        counters=_counters(keeper),
+    )
+
+
+def _counters(keeper: Keeper) -> Counters:
+    counts = keeper.counts
+    return Counters(
+        lazy_loads=counts[events.ModelReady] - keeper.eager_loads,
+        eager_loads=keeper.eager_loads,
+        load_failures=counts[events.LoadFailure],
+        evictions=counts[events.ModelEvicted],
+        expirations=counts[events.ModelExpired],
+        unloads=counts[events.ModelUnloaded],
+        budget_exhausted=counts[events.AdmissionExhausted],
+        quarantined=counts[events.ModelQuarantined],
+        leaked_leases=counts[events.LeaseLeaked],
+        peak_references=max([keeper.past_peak, *(handle.peak for handle in keeper.handles.copy().values())]),
+    )

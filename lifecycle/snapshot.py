@@ -1,0 +1,80 @@
+"""What `ModelManager.snapshot` tells: plain frozen values, made without stopping anybody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lifecycle.config import InstanceKey, ModelRef
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """One instance: all refs that share it, where it runs, and what it costs.
+
+    `nbytes` is what it takes, or would take, in memory; `charged_nbytes` what is charged for it now, generations on
+    their way out included. `idle_s` is None while it is leased or not resident. `loads` and `hits` (leases that
+    waited for nothing) count from registration on.
+    """
+
+    refs: tuple[ModelRef, ...]
+    key: InstanceKey
+    backend: str
+    device: str | None
+    state: str
+    resident: bool
+    leases: int
+    nbytes: int
+    charged_nbytes: int
+    idle_s: float | None
+    loads: int
+    hits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What happened since the manager was made. `peak_references` is the most leases open on one instance at once."""
+
+    lazy_loads: int
+    eager_loads: int
+    load_failures: int
+    evictions: int
+    expirations: int
+    unloads: int
+    budget_exhausted: int
+    quarantined: int
+    leaked_leases: int
+    peak_references: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerSnapshot:
+    """The budget, who is charged for what, and the counters. Bytes are charged bytes.
+
+    `idle_nbytes` could be freed at once. `deficit_nbytes` is by how much the ledger is over the budget because a
+    model measured more than it had reserved. `waiters` are callers waiting for room or for a load.
+    """
+
+    budget_nbytes: int
+    charged_nbytes: int
+    idle_nbytes: int
+    deficit_nbytes: int
+    quarantined_nbytes: int
+    waiters: int
+    by_backend: Mapping[str, int]
+    models: tuple[ModelStatus, ...]
+    counters: Counters
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """True when every eager model is open for leases; `missing` names those that are not."""
+
+    missing: tuple[ModelRef, ...]
+
+    def __bool__(self) -> bool:
+        """Return whether none is missing."""
+        return not self.missing

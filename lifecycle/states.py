@@ -1,0 +1,214 @@
+"""The pure heart: what is loaded, who waits, and what an event changes. No threads, no clock, no I/O.
+
+`transitions.step(state, event, now) -> (state, effects)` is the only way from one `State` to the next. This module
+holds the data and everything that is derived from it; above all the ledger, which is a sum over the generations
+and is kept nowhere.
+
+A `Generation` is one instance of a key, from its reservation until its bytes are free. An `Admission` is one caller
+asking for a set of keys (a single lease is a set of one): it waits in the queue until its whole set fits, then holds
+the set's generations while they load, then becomes leases. Leases on an open generation come and go without passing
+through here; `refs` is what the handle counted when the manager last looked (`observe`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lifecycle.config import InstanceKey, ModelConfig
+
+
+class Phase(Enum):
+    """The states of LIFECYCLE: the first, second and last belong to a key, the others to a generation."""
+
+    REGISTERED = "registered"
+    QUEUED = "queued"
+    RESERVED = "reserved"
+    LOADING = "loading"
+    WARMING = "warming"
+    READY = "ready"
+    DRAINING = "draining"
+    UNLOADING = "unloading"
+    QUARANTINED = "quarantined"
+    FAILED = "failed"
+
+
+IN_FLIGHT = frozenset({Phase.RESERVED, Phase.LOADING, Phase.WARMING})
+
+
+class Job(Enum):
+    """Backend code that runs for a generation right now, on a thread of the manager's."""
+
+    LOAD = "load"
+    WARM_UP = "warm_up"
+    UNLOAD = "unload"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The manager's settings. `backoff_s` doubles with each failure in a row, up to `backoff_cap_s`."""
+
+    budget_nbytes: int
+    max_parallel_loads: int = 2
+    unload_timeout_s: float = 30.0
+    backoff_s: float = 1.0
+    backoff_cap_s: float = 60.0
+
+    def backoff_after(self, failures: int) -> float:
+        """Return the seconds to wait after this many failures in a row."""
+        return float(min(self.backoff_cap_s, self.backoff_s * 2.0 ** min(failures - 1, 60)))
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A registered key. `nbytes` is what a load reserves: the loader's estimate, then what the last load measured."""
+
+    key: InstanceKey
+    nbytes: int
+    config: ModelConfig
+    failures: int = 0
+    retry_at: float = -math.inf
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One instance of a key.
+
+    `job` is the backend code running for it, and `deadline` that job's. `drain_by`, once set, means that it must
+    leave as soon as nobody uses it, and by then. `claimed_by` is the admission that waits for its last lease:
+    until that admission ends, nobody else may take a new one. A QUARANTINED generation keeps its job until late
+    completion; if its `close()` raised, for ever.
+    """
+
+    number: int
+    key: InstanceKey
+    phase: Phase
+    reserved_nbytes: int
+    charged_nbytes: int
+    job: Job | None = None
+    deadline: float = math.inf
+    drain_by: float | None = None
+    claimed_by: int | None = None
+    refs: int = 0
+    ready_at: float = 0.0
+    last_used: float = 0.0
+    eager: bool = False
+    error: BaseException | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether new leases may be taken on it."""
+        return self.phase is Phase.READY and self.claimed_by is None and self.drain_by is None
+
+    @property
+    def is_live(self) -> bool:
+        """Return whether a new admission may count on it: it is open, or will be when its load is done."""
+        return self.is_open or (self.phase in IN_FLIGHT and self.drain_by is None)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Return whether a lease on it can be handed out: the model is there and nobody is closing it."""
+        return self.job is None and self.phase is not Phase.RESERVED
+
+    @property
+    def is_blocking(self) -> bool:
+        """Return whether new admissions for its key must wait for its fate to be decided."""
+        return (self.phase is Phase.READY and self.claimed_by is not None) or (
+            self.phase in IN_FLIGHT and self.drain_by is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A caller that waits for a set of keys. `generations` is None until the set's room is reserved."""
+
+    number: int
+    keys: tuple[InstanceKey, ...]
+    since: float
+    deadline: float
+    generations: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A load that no caller waits for. An eager one uses free room only and stays until it could be met."""
+
+    key: InstanceKey
+    eager: bool
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that the manager knows. The mappings are never changed in place."""
+
+    limits: Limits
+    now: float = 0.0
+    models: Mapping[InstanceKey, Model] = field(default_factory=dict)
+    generations: Mapping[int, Generation] = field(default_factory=dict)
+    queue: tuple[Admission, ...] = ()
+    wishes: tuple[Wish, ...] = ()
+    next_generation: int = 1
+    closing: bool = False
+
+    @property
+    def charged_nbytes(self) -> int:
+        """Return the ledger: the bytes charged for every generation, whatever its phase."""
+        return sum(generation.charged_nbytes for generation in self.generations.values())
+
+    @property
+    def deficit_nbytes(self) -> int:
+        """Return by how much the ledger is over the budget, because a model measured more than it reserved."""
+        return max(0, self.charged_nbytes - self.limits.budget_nbytes)
+
+    def held(self) -> frozenset[int]:
+        """Return the generations that admissions hold: leases that exist, though nobody has been told yet."""
+        return frozenset(number for admission in self.queue for number in admission.generations or ())
+
+    def phase_of(self, key: InstanceKey, now: float) -> Phase:
+        """Return the phase of a key at a time: that of its youngest generation which isn't on its way out, else its own."""
+        generations = [generation for generation in self.generations.values() if generation.key == key]
+        live = [generation for generation in generations if generation.is_live or generation.is_blocking]
+        if live:
+            return live[-1].phase
+        if any(key in admission.keys for admission in self.queue):
+            return Phase.QUEUED
+        if now < self.models[key].retry_at:
+            return Phase.FAILED
+        return generations[-1].phase if generations else Phase.REGISTERED
+
+    def next_deadline(self) -> float:
+        """Return the earliest time at which something happens by itself, except the ends of callers' own waits."""
+        retries = (self.models[wish.key].retry_at for wish in self.wishes)
+        times = [retry_at for retry_at in retries if retry_at > self.now]
+        held = self.held()
+        for generation in self.generations.values():
+            config = self.models[generation.key].config
+            if generation.phase is Phase.QUARANTINED:
+                continue
+            if generation.job is not None:
+                times.append(generation.deadline)
+            elif generation.phase is Phase.DRAINING and generation.drain_by is not None:
+                times.append(generation.drain_by)
+            elif generation.is_open and config.ttl_s is not None and not config.pinned:
+                in_use = generation.refs > 0 or generation.number in held
+                if not in_use:
+                    times.append(generation.last_used + config.ttl_s)
+                elif config.ttl_s > 0:  # a handle with a TTL of 0 reports its last release by itself
+                    times.append(self.now + config.ttl_s)
+        return min(times, default=math.inf)
+
+
+def observe(state: State, seen: Iterable[tuple[int, int, float]]) -> State:
+    """Return the state with what the handles counted: (generation, open leases, time of the last release)."""
+    changed = {
+        number: replace(state.generations[number], refs=refs, last_used=max(last_used, known.last_used))
+        for number, refs, last_used in seen
+        if (known := state.generations[number]).refs != refs or last_used > known.last_used
+    }
+    return replace(state, generations={**state.generations, **changed}) if changed else state

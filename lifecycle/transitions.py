@@ -1,0 +1,216 @@
+"""`step(state, event, now) -> (state, effects)`: every transition of the lifecycle, and nothing else.
+
+An input makes one small change; then the rules run, in order, until nothing changes any more. Since all rules run
+after every input, there is no wake-up to forget.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lifecycle import admission, signals
+from lifecycle.config import LoadPolicy
+from lifecycle.draft import Draft
+from lifecycle.events import DeficitOpened, ModelExpired, ModelReady, ModelUnloaded
+from lifecycle.states import IN_FLIGHT, Admission, Generation, Job, Model, Phase, State
+
+if TYPE_CHECKING:
+    from lifecycle.config import InstanceKey
+
+
+def step(state: State, event: signals.Input, now: float) -> tuple[State, tuple[signals.Effect, ...]]:
+    """Return the state after `event`, and what must be done about it. Time never runs backwards here."""
+    draft = Draft(state, max(now, state.now))
+    _apply(draft, event)
+    while draft.changed:
+        draft.changed = False
+        for rule in RULES:
+            rule(draft)
+    return draft.freeze(), tuple(draft.effects)
+
+
+def _apply(draft: Draft, event: signals.Input) -> None:  # noqa: C901, PLR0912 - one flat case per input
+    match event:
+        case signals.Register(key, nbytes, config):
+            known = draft.models.get(key)
+            draft.models[key] = replace(known, config=config) if known else Model(key, nbytes, config)
+            if config.load_policy is LoadPolicy.EAGER:
+                draft.wish(key, eager=True)
+        case signals.Request(number, keys, deadline):
+            entry = Admission(number, keys, draft.now, deadline)
+            draft.queue.append(entry)
+            if draft.closing:
+                draft.refuse(entry, signals.Closed())
+        case signals.Cancel(number):
+            for entry in [entry for entry in draft.queue if entry.number == number]:
+                draft.end(entry)
+                _go_on_without(draft, entry)
+        case signals.Prefetch(keys):
+            for key in keys:
+                draft.wish(key, eager=False)
+        case signals.Loaded(number, nbytes):
+            _loaded(draft, draft.generations[number], nbytes)
+        case signals.Warmed(number):
+            _loaded_and_warm(draft, draft.generations[number])
+        case signals.JobFailed(number, error, loaded):
+            _job_failed(draft, draft.generations[number], error, loaded=loaded)
+        case signals.Unloaded(number):
+            gone = draft.generations[number]
+            draft.remove(gone)
+            draft.effects.append(ModelUnloaded(gone.key, number, gone.charged_nbytes))
+        case signals.UnloadAsked(key, drain_by):
+            _unload_asked(draft, key, drain_by)
+        case signals.CloseAsked(drain_by):
+            _close_asked(draft, drain_by)
+
+
+def _go_on_without(draft: Draft, entry: Admission) -> None:
+    """Load what a caller waited for even though it is gone, if idle models make the room: the next one finds it."""
+    if entry.deadline > entry.since:
+        for key in entry.keys:
+            draft.wish(key, eager=False)
+
+
+def _loaded(draft: Draft, generation: Generation, nbytes: int) -> None:
+    """Charge what was measured; the difference to the reservation is thereby paid or given back."""
+    model = draft.models[generation.key]
+    draft.models[model.key] = replace(model, nbytes=nbytes)
+    generation = draft.put(generation, charged_nbytes=nbytes, job=None)
+    if nbytes > generation.reserved_nbytes and draft.free < 0:
+        draft.effects.append(DeficitOpened(model.key, generation.number, -draft.free))
+    if generation.phase is Phase.QUARANTINED:
+        return
+    if model.config.warm_up and generation.drain_by is None:
+        draft.start(generation, Phase.WARMING, Job.WARM_UP, generation.deadline)
+    else:
+        _loaded_and_warm(draft, generation)
+
+
+def _loaded_and_warm(draft: Draft, generation: Generation) -> None:
+    """Open the generation. A quarantined one is only finished with: it leaves once nobody uses it."""
+    if generation.phase is Phase.QUARANTINED:
+        draft.put(generation, job=None)
+        return
+    draft.put(generation, phase=Phase.READY, job=None, ready_at=draft.now, last_used=draft.now)
+    draft.models[generation.key] = replace(draft.models[generation.key], failures=0, retry_at=-math.inf, error=None)
+    draft.effects.append(
+        ModelReady(generation.key, generation.number, generation.charged_nbytes, eager=generation.eager)
+    )
+
+
+def _job_failed(draft: Draft, generation: Generation, error: BaseException, *, loaded: bool) -> None:
+    if generation.job is Job.UNLOAD:
+        draft.quarantine(generation, error)  # its job stays on record: the bytes are never known to be free
+        return
+    if loaded:
+        draft.unload(generation)
+    else:
+        draft.remove(generation)
+    if generation.phase is not Phase.QUARANTINED:  # else the key has failed already, when the deadline passed
+        draft.fail(generation, error)
+
+
+def _unload_asked(draft: Draft, key: InstanceKey, drain_by: float) -> None:
+    draft.wishes = [wish for wish in draft.wishes if wish.key != key]
+    generation = draft.live(key) or next(
+        (g for g in draft.generations.values() if g.key == key and g.is_blocking), None
+    )
+    refused = (
+        drain_by <= draft.now and generation is not None and (generation.phase in IN_FLIGHT or draft.in_use(generation))
+    )
+    if generation is not None and not refused:
+        draft.put(generation, drain_by=drain_by)
+
+
+def _close_asked(draft: Draft, drain_by: float) -> None:
+    draft.closing = True
+    draft.wishes = []
+    for entry in draft.queue.copy():
+        draft.refuse(entry, signals.Closed())
+    for generation in list(draft.generations.values()):
+        if generation.phase is Phase.RESERVED:
+            draft.remove(generation)
+        elif generation.phase is not Phase.QUARANTINED:
+            draft.put(generation, drain_by=drain_by, deadline=min(generation.deadline, drain_by))
+
+
+# Rules: what follows from the state alone. ------------------------------------------------------------------------
+
+
+def _quarantine_the_overdue(draft: Draft) -> None:
+    """End every job and every drain that is past its deadline; nothing stays LOADING or DRAINING for ever."""
+    for generation in list(draft.generations.values()):
+        if generation.phase is Phase.QUARANTINED:
+            continue
+        if generation.job is not None and generation.deadline <= draft.now:
+            late = TimeoutError(f"{generation.job.value} was not done in time")
+            draft.quarantine(generation, late)
+            if generation.job is not Job.UNLOAD:
+                draft.fail(generation, late)
+        elif generation.phase is Phase.DRAINING and draft.in_use(generation):
+            if generation.drain_by is not None and generation.drain_by <= draft.now:
+                draft.quarantine(generation)
+
+
+def _let_go(draft: Draft) -> None:
+    """Drain whoever must leave, expire whoever may, and close whoever nobody uses any more."""
+    for generation in list(draft.generations.values()):
+        idle = not draft.in_use(generation)
+        config = draft.models[generation.key].config
+        match generation.phase:
+            case Phase.READY if generation.drain_by is not None:
+                draft.put(generation, phase=Phase.DRAINING, claimed_by=None)
+            case Phase.READY if generation.is_open and idle and config.ttl_s is not None and not config.pinned:
+                if generation.last_used + config.ttl_s <= draft.now:
+                    draft.effects.append(ModelExpired(generation.key, generation.number, generation.charged_nbytes))
+                    draft.unload(generation)
+            case Phase.DRAINING | Phase.QUARANTINED if idle and generation.job is None:
+                draft.unload(generation)
+
+
+def _fill_load_slots(draft: Draft) -> None:
+    """Start reserved loads, those that somebody waits for first, as many as may run at once."""
+    running = sum(g.phase in {Phase.LOADING, Phase.WARMING} for g in draft.generations.values())
+    reserved = [g for g in draft.generations.values() if g.phase is Phase.RESERVED]
+    reserved.sort(key=lambda g: (not draft.in_use(g), g.number))
+    for generation in reserved[: max(0, draft.limits.max_parallel_loads - running)]:
+        timeout_s = draft.models[generation.key].config.load_timeout_s
+        draft.start(generation, Phase.LOADING, Job.LOAD, draft.now + timeout_s)
+
+
+def _grant(draft: Draft) -> None:
+    """Turn an admission whose models are all loaded into leases; they exist before its hold on them ends."""
+    for entry in draft.queue.copy():
+        if entry.generations and all(draft.generations[number].is_loaded for number in entry.generations):
+            for number in entry.generations:
+                generation = draft.generations[number]
+                draft.put(generation, refs=generation.refs + 1)
+            draft.end(entry)
+            draft.effects.append(signals.Grant(entry.number, entry.generations))
+
+
+def _refuse_the_late(draft: Draft) -> None:
+    """Refuse whoever's deadline has passed. It had its chance: this rule is the last one."""
+    for entry in draft.queue.copy():
+        if entry.deadline > draft.now:
+            continue
+        if entry.generations is not None:
+            draft.refuse(entry, signals.TimedOut("load"))
+        elif entry.deadline > entry.since:
+            draft.refuse(entry, signals.TimedOut("room"))
+            _go_on_without(draft, entry)
+        else:
+            draft.refuse(entry, signals.Exhausted(draft.set_nbytes(entry.keys)))
+
+
+RULES = (
+    _quarantine_the_overdue,
+    _let_go,
+    admission.admit,
+    admission.grant_wishes,
+    _fill_load_slots,
+    _grant,
+    _refuse_the_late,
+)
