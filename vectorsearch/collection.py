@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections import OrderedDict
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from backends.errors import InvalidInput
+from vectorsearch.index.allowed_rows import AllowedRows
 from vectorsearch.index.filter_terms import filter_terms
-from vectorsearch.index.keeper import Keeper
-from vectorsearch.storage.errors import DimensionMismatch, NonFiniteVector, SettingsMismatch
+from vectorsearch.index.opening import check_settings, open_indexes
+from vectorsearch.storage.errors import DimensionMismatch, NonFiniteVector
 from vectorsearch.storage.records import content_digest
-from vectorsearch.storage.schema import holds_database, read_meta
+from vectorsearch.storage.settings import CollectionSettings, agree_settings, stored_settings
 from vectorsearch.storage.store import Store
 
 if TYPE_CHECKING:
@@ -25,45 +21,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vectorsearch.index.base import DenseIndex, LexicalIndex
+    from vectorsearch.index.keeper import Keeper
     from vectorsearch.storage.store import OnConflict
     from vectorsearch.types import Candidates, Document, Filter
 
     Progress = Callable[[int, int], None]
 
 __all__ = ["Collection", "CollectionSettings", "content_digest", "stored_settings"]
-
-_REMEMBERED_FILTERS = 32
-_ENGINES = ("tantivy", "rank-bm25")
-_SETTINGS = "settings"
-
-
-@dataclass(frozen=True, slots=True)
-class CollectionSettings:
-    """What a collection is made with, and must be opened with again.
-
-    Args:
-        embed: identifies the model that made the vectors (its name and digest); None for the caller's own.
-        dim: length of the vectors; None until the first one is stored.
-        language: of stemming and stop words; None for neither.
-        lexical: `tantivy` or `rank-bm25`.
-        dense: `auto`, `exact`, `Flat` or `HNSW<links>`; derived, so it may change between openings.
-    """
-
-    embed: str | None = None
-    dim: int | None = None
-    language: str | None = "en"
-    lexical: str = "tantivy"
-    dense: str = "auto"
-
-
-def stored_settings(path: Path) -> CollectionSettings | None:
-    """Return the settings of the collection in the folder `path`, or None if one may be made there.
-
-    Raises:
-        NotADatabase, NewerFormat: as `Collection.open`.
-    """
-    meta = read_meta(path) if holds_database(path, read_only=False) else {}
-    return _settings_of(meta) if _SETTINGS in meta else None
 
 
 class Collection:
@@ -80,7 +44,7 @@ class Collection:
         self._settings = settings
         self._lexical = lexical
         self._dense = dense
-        self._filters = _FilterCache()
+        self._allowed = AllowedRows()
 
     @classmethod
     def open(
@@ -103,14 +67,14 @@ class Collection:
             SettingsMismatch: it was made with other settings.
         """
         if settings is not None:
-            _check(settings)
+            check_settings(settings)
         store = Store(path, read_only=read_only, durable=durable)
         try:
-            agreed = _agree(store, settings)
+            agreed = agree_settings(store, settings)
         except BaseException:
             store.close()
             raise
-        return cls(store, agreed, *_keepers(store, agreed, in_memory=not durable))
+        return cls(store, agreed, *open_indexes(store, agreed, in_memory=not durable))
 
     @property
     def settings(self) -> CollectionSettings:
@@ -175,7 +139,7 @@ class Collection:
         """
         query = self._checked(vector)
         terms = filter_terms(filter)
-        allowed = self._filters.rows(self._lexical.current(), terms) if terms else None
+        allowed = self._allowed.of(self._lexical.current(), terms) if terms else None
         return self._dense.current().search(query, k, allowed)
 
     def refresh(self, progress: Progress | None = None) -> None:
@@ -253,101 +217,3 @@ class Collection:
         if not np.isfinite(query).all():
             raise NonFiniteVector("the query's vector holds NaN or infinity: embed the query again")
         return query
-
-
-class _FilterCache:
-    """The allowed rows of recent filters, each as of one state of the lexical index."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # protects the dictionary; nothing is called while it is held
-        self._rows: OrderedDict[tuple[tuple[str, ...], int], NDArray[np.int64]] = OrderedDict()
-
-    def rows(self, index: LexicalIndex, terms: tuple[str, ...]) -> NDArray[np.int64]:
-        key = (terms, index.seq)
-        with self._lock:
-            if key in self._rows:
-                self._rows.move_to_end(key)
-                return self._rows[key]
-        # The index may have moved on since `seq` was read; its rows are then newer than asked for, never older.
-        found = index.rows_with(terms)
-        with self._lock:
-            self._rows[key] = found
-            while len(self._rows) > _REMEMBERED_FILTERS:
-                self._rows.popitem(last=False)
-        return found
-
-
-def _keepers(
-    store: Store, settings: CollectionSettings, *, in_memory: bool
-) -> tuple[Keeper[LexicalIndex], Keeper[DenseIndex]]:
-    def lexical(folder: Path | None) -> LexicalIndex:
-        # Tantivy, rank-bm25 and FAISS are loaded by the first search, not by opening.
-        from vectorsearch.index.analyzer import Analyzer  # noqa: PLC0415 -- as above
-
-        analyzer = Analyzer(settings.language)
-        if settings.lexical == "rank-bm25":
-            from vectorsearch.index.lexical_rank_bm25 import RankBM25Index  # noqa: PLC0415 -- as above
-
-            return RankBM25Index(analyzer)
-        from vectorsearch.index.lexical_tantivy import TantivyIndex  # noqa: PLC0415 -- as above
-
-        return TantivyIndex(analyzer, folder, database=store.uuid, newest_seq=store.seq, read_only=store.read_only)
-
-    def dense(folder: Path | None) -> DenseIndex:
-        from vectorsearch.index.dense_exact import ExactIndex  # noqa: PLC0415 -- as above
-        from vectorsearch.index.dense_faiss import FaissIndex, base_plan  # noqa: PLC0415 -- as above
-
-        if settings.dense == "exact":
-            return ExactIndex()
-        plan = base_plan(settings.dense)
-        return FaissIndex(plan, folder, database=store.uuid, newest_seq=store.seq, read_only=store.read_only)
-
-    folder = None if in_memory else store.folder
-    return (
-        Keeper(store, lexical, folder and folder / "lexical"),
-        Keeper(store, dense, folder and folder / "dense"),
-    )
-
-
-def _agree(store: Store, wanted: CollectionSettings | None) -> CollectionSettings:
-    """Return the settings to work with; those of a new collection are stored.
-
-    Raises:
-        SettingsMismatch: `wanted` differs from what the collection was made with.
-    """
-    meta = store.meta()
-    if _SETTINGS not in meta:
-        agreed = wanted or CollectionSettings()
-        chosen = {"embed": agreed.embed, "language": agreed.language, "lexical": agreed.lexical}
-        store.set_meta({_SETTINGS: json.dumps(chosen)} | ({} if agreed.dim is None else {"dim": str(agreed.dim)}))
-        return agreed
-    stored = _settings_of(meta)
-    if wanted is None:
-        return stored
-    for name in ("embed", "dim", "language", "lexical"):
-        was, asked = getattr(stored, name), getattr(wanted, name)
-        if was != asked and not (name == "dim" and None in {was, asked}):
-            raise SettingsMismatch(
-                f"database {str(store.folder)!r} was made with {name}={was!r} and is opened with {name}={asked!r}: "
-                f"open it with {name}={was!r}, or index the documents into a new folder"
-            )
-    return replace(stored, dense=wanted.dense)
-
-
-def _settings_of(meta: dict[str, str]) -> CollectionSettings:
-    dim = int(meta["dim"]) if "dim" in meta else None
-    return CollectionSettings(dim=dim, **json.loads(meta[_SETTINGS]))
-
-
-def _check(settings: CollectionSettings) -> None:
-    """Raise InvalidInput for a setting that no index can serve, before anything is made on disk."""
-    from vectorsearch.index.analyzer import Analyzer  # noqa: PLC0415 -- loads no engine itself
-    from vectorsearch.index.dense_faiss import base_plan  # noqa: PLC0415 -- likewise
-
-    Analyzer(settings.language)
-    if settings.dense != "exact":
-        base_plan(settings.dense)
-    if settings.lexical not in _ENGINES:
-        raise InvalidInput(f"lexical engine {settings.lexical!r} is unknown: use one of {', '.join(_ENGINES)}")
-    if settings.dim is not None and settings.dim < 1:
-        raise InvalidInput(f"dim={settings.dim}: the length of a vector is 1 or more")

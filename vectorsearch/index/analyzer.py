@@ -89,9 +89,10 @@ class Analyzer:
     def _stemmed(self, words: list[str]) -> list[str]:
         if self.language is None:
             return [word[:_LONGEST_WORD] for word in words]
-        known = self._stems.get
-        stems = [stem if (stem := known(word)) is not None else self._stem(word) for word in words]
-        return [stem for stem in stems if stem]
+        stems = list(map(self._stems.get, words))
+        if None in stems:
+            stems = [self._stem(word) if stem is None else stem for word, stem in zip(words, stems, strict=True)]
+        return list(filter(None, stems))
 
     def _stem(self, word: str) -> str:
         """Return the stem, or nothing for a stop word."""

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from backends.errors import InvalidInput
@@ -26,6 +27,9 @@ def filter_terms(wanted: Filter | None) -> tuple[str, ...]:
     Raises:
         InvalidInput: a value that isn't a string, number, boolean or None.
     """
+    for key, value in (wanted or {}).items():
+        if not _is_scalar(value):
+            raise InvalidInput(f"filter {key!r}: {value!r} must be a string, a finite number, a boolean or None")
     return tuple(sorted({_term(key, value) for key, value in (wanted or {}).items()}))
 
 
@@ -35,18 +39,24 @@ def metadata_terms(metadata: Metadata) -> list[str]:
     for key, value in metadata.items():
         elements = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
         # What lies deeper, mappings and lists in lists, is kept with the document but can't be filtered on.
-        terms.update(_term(key, e) for e in elements if e is None or isinstance(e, str | int | float))
+        terms.update(_term(key, e) for e in elements if _is_scalar(e))
     return sorted(terms)
 
 
+def _is_scalar(value: object) -> bool:
+    return value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+
+
+# Values recur from document to document; typed, because 1 and True are the same key otherwise.
+@lru_cache(maxsize=16384, typed=True)
 def _term(key: str, value: object) -> str:
-    term = json.dumps([key, *_typed(key, value)], ensure_ascii=False, separators=(",", ":"))
+    term = json.dumps([key, *_typed(value)], ensure_ascii=False, separators=(",", ":"))
     if len(term) > _LONGEST:
         return "#" + hashlib.blake2b(term.encode(), digest_size=16).hexdigest()
     return term
 
 
-def _typed(key: str, value: object) -> tuple[str, str]:
+def _typed(value: object) -> tuple[str, str]:
     match value:
         case None:
             return "null", ""
@@ -54,8 +64,6 @@ def _typed(key: str, value: object) -> tuple[str, str]:
             return "bool", str(value)
         case int():
             return "number", str(value)
-        case float() if math.isfinite(value):
+        case float():
             return "number", str(int(value)) if value.is_integer() else repr(value)
-        case str():
-            return "string", value
-    raise InvalidInput(f"filter {key!r}: {value!r} must be a string, a finite number, a boolean or None")
+    return "string", str(value)

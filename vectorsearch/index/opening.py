@@ -1,0 +1,68 @@
+"""The indexes that a collection's settings ask for; each engine is loaded by its first search, not by opening."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backends.errors import InvalidInput
+from vectorsearch.index.analyzer import Analyzer
+from vectorsearch.index.dense_exact import ExactIndex
+from vectorsearch.index.dense_faiss import FaissIndex, base_plan
+from vectorsearch.index.keeper import Keeper
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vectorsearch.index.base import DenseIndex, LexicalIndex
+    from vectorsearch.storage.settings import CollectionSettings
+    from vectorsearch.storage.store import Store
+
+_ENGINES = ("tantivy", "rank-bm25")
+
+
+def check_settings(settings: CollectionSettings) -> None:
+    """Refuse what no index can serve, before anything is made on disk.
+
+    Raises:
+        InvalidInput: an unknown language or engine, or a length of vectors below 1.
+    """
+    Analyzer(settings.language)
+    if settings.dense != "exact":
+        base_plan(settings.dense)
+    if settings.lexical not in _ENGINES:
+        raise InvalidInput(f"lexical engine {settings.lexical!r} is unknown: use one of {', '.join(_ENGINES)}")
+    if settings.dim is not None and settings.dim < 1:
+        raise InvalidInput(f"dim={settings.dim}: the length of a vector is 1 or more")
+
+
+def open_indexes(
+    store: Store, settings: CollectionSettings, *, in_memory: bool
+) -> tuple[Keeper[LexicalIndex], Keeper[DenseIndex]]:
+    """Return the keepers of both indexes; their files are below the store's folder unless `in_memory`."""
+
+    def lexical(folder: Path | None) -> LexicalIndex:
+        # Tantivy, rank-bm25 and FAISS are loaded by the first search, not by opening.
+        from vectorsearch.index.analyzer import Analyzer  # noqa: PLC0415 -- as above
+
+        analyzer = Analyzer(settings.language)
+        if settings.lexical == "rank-bm25":
+            from vectorsearch.index.lexical_rank_bm25 import RankBM25Index  # noqa: PLC0415 -- as above
+
+            return RankBM25Index(analyzer)
+        from vectorsearch.index.lexical_tantivy import TantivyIndex  # noqa: PLC0415 -- as above
+
+        return TantivyIndex(analyzer, folder, database=store.uuid, newest_seq=store.seq, read_only=store.read_only)
+
+    def dense(folder: Path | None) -> DenseIndex:
+        from vectorsearch.index.dense_faiss import base_plan  # noqa: PLC0415 -- as above
+
+        if settings.dense == "exact":
+            return ExactIndex()
+        plan = base_plan(settings.dense)
+        return FaissIndex(plan, folder, database=store.uuid, newest_seq=store.seq, read_only=store.read_only)
+
+    folder = None if in_memory else store.folder
+    return (
+        Keeper(store, lexical, folder and folder / "lexical"),
+        Keeper(store, dense, folder and folder / "dense"),
+    )
