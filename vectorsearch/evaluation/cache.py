@@ -47,7 +47,7 @@ def evaluation_digest(db: Database, judged: Judged, system: System) -> str:
     """Return the sha256, in hex, of documents, settings, models, queries, judgments, code and libraries."""
     parts = {
         "documents": _documents_digest(db),
-        "settings": db.info()["settings"],
+        "settings": _settings(db),
         "reranker": catalogue.resolve(system.rerank).digest if system.rerank else None,
         "system": asdict(system),
         "queries": list(judged.queries.items()),
@@ -83,6 +83,14 @@ def _documents_digest(db: Database) -> str:
         if document.vector is not None:
             digest.update(document.vector.tobytes())
     return digest.hexdigest()
+
+
+def _settings(db: Database) -> dict[str, object]:
+    db.refresh()
+    info = db.info()
+    # An index says what it really is (exact, or a graph) once it is up to date.
+    kinds = {name: info[name]["kind"] for name in ("lexical", "dense")}
+    return {name: info[name] for name in ("embed", "dim", "language")} | kinds
 
 
 def _library_versions() -> Iterator[tuple[str, str]]:

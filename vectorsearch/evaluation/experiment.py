@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,7 +14,7 @@ from vectorsearch.evaluation.metrics import measure, require_ir_measures
 from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from vectorsearch.database import Database
     from vectorsearch.results import SearchResult
@@ -134,6 +133,7 @@ def evaluate(
         VectorSearchError: a stage failed.
     """
     require_ir_measures()
+    db.refresh()
     rankings: dict[str, Sequence[str]] = {}
     lines: list[str] = []
     latencies_ms: list[float] = []

@@ -1,7 +1,11 @@
-"""Measures of a ranking, by ir-measures (MacAvaney, Macdonald and Ounis, "Streamlining Evaluation with ir-measures", ECIR 2022)."""
+"""Measures of rankings, by ir-measures.
+
+MacAvaney, Macdonald and Ounis, "Streamlining Evaluation with ir-measures", ECIR 2022.
+"""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from backends.errors import MissingExtra
@@ -19,10 +23,9 @@ def require_ir_measures() -> Any:  # noqa: ANN401 -- the module; it has no type 
         MissingExtra: it is not installed.
     """
     try:
-        import ir_measures
+        return importlib.import_module("ir_measures")
     except ImportError as exc:
         raise MissingExtra("evaluation needs ir-measures: pip install 'vectorsearch[eval]'") from exc
-    return ir_measures
 
 
 def measure(rankings: Mapping[str, Sequence[str]], qrels: Mapping[str, Mapping[str, int]]) -> dict[str, float]:

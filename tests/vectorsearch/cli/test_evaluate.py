@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from vectorsearch.cli import evaluate
+from vectorsearch.cli.evaluate import choose_systems
+from vectorsearch.evaluation import cache
+from vectorsearch.evaluation.experiment import System
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+QUERIES = {"q1": "read csv rows", "q2": "suspend", "q3": "zebra"}
+QRELS = [("q1", "csv.reader", 2), ("q1", "csv.writer", 1), ("q2", "time.sleep", 1), ("q3", "json.load", 1)]
+
+
+@pytest.fixture
+def collection(corpus: Path) -> Path:
+    """Return the folder of a collection in BEIR layout: four documents, three queries, one without results."""
+    folder = corpus.parent
+    lines = [json.dumps({"_id": query, "text": text}) for query, text in QUERIES.items()]
+    (folder / "queries.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "qrels").mkdir()
+    rows = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row)) for row in QRELS)]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(rows), encoding="utf-8")
+    return folder
+
+
+def test_systems_are_one_json_document_when_asked_for(run: Callable, collection: Path) -> None:
+    """S54: name, the four measures and times of each system, and a query without results counts as 0."""
+    done = run("evaluate", "--collection", collection, "--embed", "none", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert (done.json["queries"], done.json["documents"]) == (3, 4)
+    (system,) = done.json["systems"]
+    assert system["name"] == "lexical"
+    assert system["metrics"] == {
+        "nDCG@10": pytest.approx(2 / 3, abs=0.1),
+        "RR@10": pytest.approx(2 / 3),
+        "R@100": pytest.approx(2 / 3),
+        "AP": pytest.approx(2 / 3),
+    }
+    assert set(system["latency_ms"]) == {"p50", "p99"}
+
+
+def test_a_table_is_printed_when_a_person_asks(
+    run: Callable, collection: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table has a row for each system and a column for each measure, within 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    done = run("evaluate", "--collection", collection, "--embed", "none")
+    for text in ("lexical", "nDCG@10", "RR@10", "R@100", "AP", "p50", "p99", "3 queries"):
+        assert text in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+
+
+def test_nothing_is_done_twice_when_run_again(run: Callable, collection: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second run indexes nothing and asks no query, unless --no-cache says so."""
+    arguments = ("evaluate", "--collection", collection, "--embed", "none", "--json")
+    first = run(*arguments).json
+    monkeypatch.setattr(evaluate, "index_with_progress", lambda *_, **__: pytest.fail("indexed again"))
+    assert run(*arguments, "--no-cache").json["systems"][0]["metrics"] == first["systems"][0]["metrics"]
+    monkeypatch.setattr(cache, "evaluate", lambda *_, **__: pytest.fail("measured again"))
+    second = run(*arguments).json
+    assert second["systems"][0]["cached"] is True
+    assert second["systems"][0]["metrics"] == first["systems"][0]["metrics"]
+
+
+@pytest.mark.usefixtures("fake_models")
+def test_each_mode_is_a_system_when_there_is_an_embedder(run: Callable, collection: Path) -> None:
+    """Without --mode the plain systems are measured, and with --rerank the reranked one beside them."""
+    models = ["--embed", "fake-embedder", "--rerank", "fake-reranker", "--backend", "fake"]
+    done = run("evaluate", "--collection", collection, *models, "--depth", "3", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert [system["name"] for system in done.json["systems"]] == ["lexical", "dense", "hybrid", "hybrid + rerank"]
+    assert done.json["systems"][3]["system"]["rerank_depth"] == 3
+
+
+def test_systems_are_those_named_when_modes_are_given() -> None:
+    """Each --mode is one system, reranked if a reranker is given, and a repeated one counts once."""
+    assert choose_systems(["lexical", "lexical"], None, depth=50) == [System(mode="lexical")]
+    reranked = choose_systems(["lexical", "hybrid"], "m", depth=20)
+    assert [system.name for system in reranked] == ["lexical + rerank", "hybrid + rerank"]
+    assert [system.name for system in choose_systems([], "m", depth=9, dense=False)] == ["lexical", "lexical + rerank"]
+
+
+def test_a_database_is_measured_when_judgments_are_given(run: Callable, db: Path, collection: Path) -> None:
+    """A database with queries and judgments of its own needs no collection; a limit takes the first queries."""
+    files = ["--queries", collection / "queries.jsonl", "--qrels", collection / "qrels" / "test.tsv"]
+    done = run("evaluate", "--db", db, *files, "--limit", "2", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert done.json["queries"] == 2
+    assert done.json["systems"][0]["metrics"]["R@100"] == 1.0
+
+
+def test_runs_are_written_when_a_file_is_named(run: Callable, collection: Path, tmp_path: Path) -> None:
+    """One system writes the file itself, several write one each, with strictly falling scores."""
+    arguments = ("evaluate", "--collection", collection, "--embed", "none", "--run", tmp_path / "r.trec")
+    run(*arguments, "--mode", "lexical")
+    lines = [line.split() for line in (tmp_path / "r.trec").read_text(encoding="utf-8").splitlines()]
+    assert [line[2] for line in lines if line[0] == "q2"] == ["time.sleep"]
+    assert {line[5] for line in lines} == {"lexical"}
+    run(*arguments, "--mode", "lexical", "--mode", "auto")
+    assert (tmp_path / "r.lexical.trec").read_text(encoding="utf-8")
+    assert (tmp_path / "r.auto.trec").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--db", "x"], ["--db", "x", "--queries", "{queries}"], ["--collection", "none"], ["--limit", "0"]],
+)
+def test_usage_is_told_when_inputs_are_missing(run: Callable, collection: Path, arguments: list[str]) -> None:
+    """Without a collection, or a database with queries and judgments, the exit code is 2."""
+    filled = [argument.format(queries=collection / "queries.jsonl") for argument in arguments]
+    assert run("evaluate", *filled).exit_code == 2
+
+
+def test_the_pip_command_is_told_when_the_extra_is_missing(
+    run: Callable, collection: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without ir-measures the command says what to install before it indexes anything."""
+    monkeypatch.setitem(sys.modules, "ir_measures", None)
+    done = run("evaluate", "--collection", collection, "--embed", "none")
+    assert done.exit_code == 1
+    assert "pip install 'vectorsearch[eval]'" in done.stderr
+    assert not (own_cache / "collections").exists()
+
+
+def test_no_figures_are_given_when_rows_were_rejected(run: Callable, collection: Path) -> None:
+    """A corpus with a bad row is an error: figures would be of another collection."""
+    with (collection / "corpus.jsonl").open("a", encoding="utf-8") as file:
+        file.write("broken\n")
+    done = run("evaluate", "--collection", collection, "--embed", "none", "--json")
+    assert done.exit_code == 1
+    assert done.json["error"]["type"] == "EvaluationFailed"
+    assert "rejects.jsonl" in done.stderr
+
+
+def test_an_unknown_reranker_is_told_when_nothing_is_indexed_yet(
+    run: Callable, collection: Path, own_cache: Path
+) -> None:
+    """An unknown reranker's name fails before the collection is indexed."""
+    done = run("evaluate", "--collection", collection, "--embed", "none", "--rerank", "no-such-model")
+    assert done.exit_code == 1
+    assert "no-such-model" in done.stderr
+    assert not (own_cache / "collections").exists()

@@ -1,0 +1,49 @@
+"""The command line: a thin adapter over the Python API. `main` is what the `vectorsearch` script runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import vectorsearch
+from vectorsearch.cli import collections, demo, evaluate, index, info, models, output, search
+from vectorsearch.cli.group import Group
+
+app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Embeddable hybrid search: BM25 and dense vectors, fused, and reranked by models under one memory budget.",
+    epilog="Exit codes: 0 all was done, 1 something failed or was left out, 2 wrong usage, 130 interrupted.",
+)
+app.command("index", help=index.HELP)(index.index)
+app.command("search", help=search.HELP)(search.search)
+app.command("evaluate", help=evaluate.HELP)(evaluate.evaluate)
+app.command("info")(info.info)
+app.add_typer(models.app, name="models")
+app.add_typer(collections.app, name="collections")
+app.command("demo")(demo.demo)
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 -- typer calls it so
+    if wanted:
+        output.out.print(f"vectorsearch {vectorsearch.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Take the options that come before a command."""
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    app(prog_name="vectorsearch")

@@ -1,0 +1,122 @@
+"""`vectorsearch index`: JSONL files into a database, resumable."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from backends.errors import VectorSearchError
+from vectorsearch.cli import output
+from vectorsearch.cli.group import FAILED, INTERRUPTED
+from vectorsearch.cli.opening import BackendName, DatabaseFolder, EmbedName, Language, fetch_models, open_or_make
+from vectorsearch.engine import DEFAULT
+from vectorsearch.ingest import DEFAULT_BATCH_SIZE, STDIN, IngestReport, ingest
+
+if TYPE_CHECKING:
+    from vectorsearch.database import Database
+
+HELP = """Index JSONL files into a database; made if it isn't there.
+
+A row is a BEIR or Anserini document: _id (or id, docid), text (or contents), and if wanted title, metadata and vector.
+Gzip is told by its content; - is standard input.
+
+Interrupted or killed, the same command goes on where it stopped: rows that are stored unchanged are not embedded
+again. Bad rows go to rejects.jsonl in the database's folder, with their number and the reason, and the exit code is 1.
+
+[bold]Examples[/]
+
+  vectorsearch index corpus.jsonl --db my.db
+
+  zcat parts/*.gz | vectorsearch index - --db my.db --embed none"""
+
+REJECTS_NAME = "rejects.jsonl"
+
+
+def index(
+    corpus: Annotated[list[str], typer.Argument(help="JSONL files, or - for standard input.", metavar="CORPUS…")],
+    *,
+    db: DatabaseFolder,
+    embed: EmbedName = DEFAULT,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", help="Documents in one transaction; what a kill can lose.", min=1)
+    ] = DEFAULT_BATCH_SIZE,
+    backend: BackendName = None,
+    language: Language = DEFAULT,
+    as_json: output.Json = False,
+) -> None:
+    """Index files."""
+    _check_sources(corpus)
+    with open_or_make(db, embed=embed, backend=backend, language=language) as database:
+        report, interrupted = index_with_progress(database, corpus, db / REJECTS_NAME, batch_size=batch_size)
+        values = {**asdict(report), "documents": database.count(), "interrupted": interrupted}
+    rejects = str(db / REJECTS_NAME) if report.rejected else None
+    if as_json:
+        output.print_json({"db": str(db), **values, "rejects": rejects})
+    for failure in report.failures:
+        output.print_error(failure)
+    if interrupted:
+        output.print_error(f"interrupted: {_stored(report)}; run the same command to go on")
+        raise typer.Exit(INTERRUPTED)
+    if not as_json:
+        _print_report(report, values["documents"], rejects)
+    if not report.complete:
+        raise typer.Exit(FAILED)
+
+
+def index_with_progress(
+    database: Database, sources: list[str], rejects_path: Path, *, batch_size: int = DEFAULT_BATCH_SIZE
+) -> tuple[IngestReport, bool]:
+    """Ingest the sources and bring the indexes up to date, with progress; True if the user interrupted it.
+
+    Raises:
+        VectorSearchError: with a note of what is stored, if something failed on the way.
+    """
+    report = IngestReport()
+    try:
+        if database.embedder is not None:
+            fetch_models([database.embedder])
+        with output.Meter("indexing", "documents") as meter:
+
+            def show(progress: IngestReport) -> None:
+                nonlocal report
+                report = progress
+                count = progress.stored + progress.unchanged
+                meter.update(progress.nbytes, progress.total_nbytes, count)
+
+            report = ingest(database, sources, rejects_path=rejects_path, batch_size=batch_size, on_progress=show)
+        with output.Meter("building indexes", "rows") as meter:
+            database.refresh(progress=meter.update)
+    except VectorSearchError as exc:
+        exc.add_note(f"{_stored(report)}; run the same command to go on")
+        raise
+    except KeyboardInterrupt:
+        return report, True
+    return report, False
+
+
+def _check_sources(sources: list[str]) -> None:
+    """Refuse what can't be read before anything is done."""
+    if sources.count(STDIN) > 1:
+        raise typer.BadParameter("standard input (-) can be read only once", param_hint="CORPUS")
+    for source in sources:
+        if source != STDIN and (not Path(source).exists() or Path(source).is_dir()):
+            reason = "is a folder" if Path(source).is_dir() else "does not exist"
+            raise typer.BadParameter(f"{source!r} {reason}", param_hint="CORPUS")
+
+
+def _stored(report: IngestReport) -> str:
+    return f"{report.stored + report.unchanged:,} documents stored"
+
+
+def _print_report(report: IngestReport, documents: int, rejects: str | None) -> None:
+    counts = (
+        f"{report.rows:,} rows: {report.stored:,} stored, {report.unchanged:,} unchanged, {report.rejected:,} rejected"
+    )
+    output.out.print(Text(counts))
+    if rejects:
+        output.print_warning(f"{report.rejected:,} rows were rejected; the reasons are in {rejects}")
+    output.out.print(Text(f"{documents:,} documents in the database", style="dim"))

@@ -1,0 +1,79 @@
+"""`vectorsearch models`: list, fetch and show the models of the catalogue."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from backends import catalogue
+from vectorsearch.cli import output
+from vectorsearch.cli.opening import download_meter
+
+if TYPE_CHECKING:
+    from backends.base import ModelSpec
+
+app = typer.Typer(no_args_is_help=True, help="List, fetch and show models.")
+
+
+@app.command("list")
+def list_models(*, as_json: output.Json = False) -> None:
+    """List the models that can be named; a folder in Hugging Face layout can be used as well."""
+    models = [_facts(catalogue.resolve(name)) for name in catalogue.names()]
+    if as_json:
+        output.print_json({"models": models})
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("name", "task", "size", "licence", "cached"):
+        table.add_column(heading, justify="right" if heading == "size" else "left", no_wrap=heading != "licence")
+    for model in models:
+        cached = Text("yes", style="green") if model["cached"] else Text("no", style="dim")
+        size = output.format_mib(model["weights_nbytes"])
+        table.add_row(Text(model["name"], style="bold"), model["task"], size, model["licence"], cached)
+    output.out.print(table)
+
+
+@app.command()
+def pull(
+    names: Annotated[
+        list[str], typer.Argument(help="Names of the catalogue, or hub names (org/name).", metavar="NAME…")
+    ],
+    *,
+    as_json: output.Json = False,
+) -> None:
+    """Fetch models into the cache and check their digests; what is there is only checked."""
+    specs = []
+    for name in names:
+        with download_meter(name) as progress:
+            specs.append(catalogue.pull(name, progress))
+        if not as_json:
+            output.out.print(Text.assemble((specs[-1].name, "bold"), f"  {specs[-1].folder}"), soft_wrap=True)
+    if as_json:
+        output.print_json({"models": [_facts(spec) for spec in specs]})
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A name of the catalogue, a folder, or a hub name.", metavar="NAME")],
+    *,
+    as_json: output.Json = False,
+) -> None:
+    """Show all that is known of a model, without fetching or loading it."""
+    facts = _facts(catalogue.resolve(name))
+    if as_json:
+        output.print_json(facts)
+        return
+    output.print_facts(facts)
+
+
+def _facts(spec: ModelSpec) -> dict[str, Any]:
+    """Return a model's spec, and its source and licence if the catalogue has it, as plain values."""
+    facts: dict[str, Any] = {**asdict(spec), "folder": str(spec.folder)}
+    if spec.name in catalogue.names() and spec == catalogue.resolve(spec.name):
+        entry = catalogue.entry(spec.name)
+        facts |= {"origin": entry.origin, "licence": entry.licence, "note": entry.note}
+        facts |= {"wheels": [wheel.requirement for wheel in entry.wheels], "cached": catalogue.is_cached(spec.name)}
+    return facts

@@ -1,0 +1,182 @@
+"""What the command line prints: results on stdout, and progress, warnings and errors on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+JSON_KEY = "vectorsearch.json"
+WINDOW_S = 30.0  # the rate is of the last half minute: a resumed run skips fast, then embeds slowly
+LINE_EVERY_S = 10.0  # without a terminal, a line now and then is enough
+
+
+def _remember_json(context: typer.Context, value: bool) -> bool:  # noqa: FBT001 -- typer calls it so
+    context.meta[JSON_KEY] = value  # where an error is reported, the command's own options are gone
+    return value
+
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document and nothing else on stdout.", callback=_remember_json)
+]
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document on stdout."""
+    ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=ascii_only) + "\n")
+
+
+def print_error(error: BaseException | str) -> None:
+    """Print a red line on stderr, and under it the error's notes."""
+    text = str(error) or type(error).__name__
+    err.print(Text.assemble(("error: ", "bold red"), (one_line(text), "red")), soft_wrap=True)
+    for note in getattr(error, "__notes__", ()):
+        err.print(Text(f"  {one_line(note)}"), soft_wrap=True)
+
+
+def print_warning(text: str) -> None:
+    """Print a yellow line on stderr."""
+    err.print(Text.assemble(("warning: ", "bold yellow"), one_line(text)), soft_wrap=True)
+
+
+def print_note(text: str) -> None:
+    """Print a grey line on stderr."""
+    err.print(Text(one_line(text), style="dim"), soft_wrap=True)
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """Print names and values, one pair a line; nested ones as `outer · inner`."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in _flat(facts):
+        table.add_row(Text(name, style="dim"), Text(value))
+    out.print(table)
+
+
+def one_line(text: str) -> str:
+    """Return the text on one line, without the control characters by which a document could drive a terminal."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def format_duration(seconds: float) -> str:
+    """Return 0:09, 12:30 or 1:02:03."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def format_ms(milliseconds: float) -> str:
+    """Return 0.4 ms, 12 ms or 1.6 s."""
+    if milliseconds >= 1000:  # noqa: PLR2004 -- milliseconds in a second
+        return f"{milliseconds / 1000:.1f} s"
+    return f"{milliseconds:.1f} ms" if milliseconds < 10 else f"{milliseconds:.0f} ms"  # noqa: PLR2004 -- digits
+
+
+def format_mib(nbytes: float) -> str:
+    """Return 34 MiB."""
+    return f"{nbytes / 2**20:,.0f} MiB" if nbytes >= 10 * 2**20 else f"{nbytes / 2**20:.1f} MiB"
+
+
+class Meter:
+    """A progress bar with rate and time left on stderr; without a terminal, a line every ten seconds.
+
+    `update(done, total, count)` moves it: `done` of `total` drives the bar and the time left, `count` things, named
+    by `unit`, are what the rate is of. Use it as a context manager.
+    """
+
+    def __init__(self, label: str, unit: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._label = label
+        self._unit = unit
+        self._clock = clock
+        self._start = self._last_line = clock()
+        self._points = deque([(self._start, 0.0, 0.0)])  # (time, done, count) of the last WINDOW_S
+        columns = (
+            TextColumn(f"{label:<20}"),
+            BarColumn(bar_width=18),
+            TaskProgressColumn(show_speed=False),
+            TextColumn("{task.fields[note]}"),
+        )
+        self._progress = Progress(*columns, console=err, refresh_per_second=5, disable=not err.is_terminal)
+        self._task = self._progress.add_task(label, total=None, note="")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and self._progress.live.is_started:
+            _, _, count = self._points[-1]
+            total = self._progress.tasks[0].completed or 1
+            note = f"{self._counted(count)} in {format_duration(self._clock() - self._start)}"
+            self._progress.update(self._task, completed=total, total=total, note=note)
+        self._progress.stop()
+
+    def update(self, done: float, total: float | None, count: float | None = None) -> None:
+        """Say how far it is; `count` is `done` if left out."""
+        self._progress.start()  # only now: what needs no work shows no bar
+        now = self._clock()
+        count = done if count is None else count
+        self._points.append((now, float(done), float(count)))
+        while len(self._points) > 2 and now - self._points[0][0] > WINDOW_S:  # noqa: PLR2004 -- two make a rate
+            self._points.popleft()
+        note = self._note(total)
+        self._progress.update(self._task, completed=done, total=total, note=note)
+        if not err.is_terminal and now - self._last_line >= LINE_EVERY_S:
+            self._last_line = now
+            percentage = f" {100 * done / total:.0f} %," if total else ""
+            print_note(f"{self._label}:{percentage} {note}")
+
+    def _note(self, total: float | None) -> str:
+        (then, done_then, count_then), (now, done, count) = self._points[0], self._points[-1]
+        elapsed = now - then
+        if elapsed <= 0:
+            return self._counted(count)
+        rate = (count - count_then) / elapsed
+        note = f"{self._counted(count)}, {self._rate(rate)}"
+        if total and done > done_then:
+            note += f", {format_duration((total - done) * elapsed / (done - done_then))} left"
+        return note
+
+    def _counted(self, count: float) -> str:
+        return format_mib(count) if self._unit == "bytes" else f"{count:,.0f} {self._unit}"
+
+    def _rate(self, rate: float) -> str:
+        if self._unit == "bytes":
+            return f"{format_mib(rate)}/s"
+        return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"  # noqa: PLR2004 -- digits
+
+
+def as_json_error(error: BaseException) -> dict[str, Any]:
+    """Return what `--json` prints for an error, so that stdout holds one document in that case too."""
+    return {"error": {"type": type(error).__name__, "message": str(error), "notes": getattr(error, "__notes__", [])}}
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows = []
+    for key, value in facts.items():
+        name = f"{prefix}{key.replace('_', ' ')}"
+        if isinstance(value, dict):
+            rows.extend(_flat(value, f"{name} · "))
+        elif key.endswith("nbytes") and isinstance(value, int):
+            rows.append((name.removesuffix(" nbytes"), format_mib(value)))
+        elif isinstance(value, int) and not isinstance(value, bool):
+            rows.append((name, f"{value:,}"))
+        else:
+            rows.append((name, one_line("none" if value is None else str(value))))
+    return rows

@@ -1,0 +1,170 @@
+"""`vectorsearch search`: one query, its hits, and what each stage did."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from backends import catalogue
+from vectorsearch import config
+from vectorsearch.cli import output
+from vectorsearch.cli.group import FAILED
+from vectorsearch.cli.opening import MODES, BackendName, DatabaseFolder, as_mode, fetch_models, open_existing
+from vectorsearch.query.explain import Explanation
+
+if TYPE_CHECKING:
+    from vectorsearch.database import Database
+    from vectorsearch.results import Hit, SearchResult
+    from vectorsearch.types import Mode, Scalar
+
+HELP = """Search a database and print the best hits.
+
+If a stage had to be left out (no memory for its model, say), the hits of the others are printed, a warning says so,
+and the exit code is 1.
+
+[bold]Examples[/]
+
+  vectorsearch search "parse a csv file" --db my.db
+
+  vectorsearch search "parse a csv file" --db my.db --rerank default --explain
+
+  vectorsearch search "tax law" --db my.db --filter lang=en --filter year=2020 --json"""
+
+RerankName = Annotated[
+    str,
+    typer.Option(
+        "--rerank",
+        help=f"Reranking model: a name, a folder, [bold]default[/] ({config.DEFAULT_RERANKER}), or [bold]none[/].",
+        metavar="NAME",
+    ),
+]
+
+
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for.", metavar='"QUERY"')],
+    *,
+    db: DatabaseFolder,
+    k: Annotated[int, typer.Option("-k", help="Number of hits.", min=0)] = 10,
+    mode: Annotated[
+        str, typer.Option(help="Which retrievers to ask; auto is hybrid if there is an embedder.", metavar=MODES)
+    ] = "auto",
+    rerank: RerankName = "none",
+    rerank_depth: Annotated[
+        int | None, typer.Option(help="How many hits the reranker reads; the larger of k and 50 by default.", min=0)
+    ] = None,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            help="Only documents whose metadata has this; may be repeated. Numbers, true, false and null are read as "
+            'such; "quotes" make text of them.',
+            metavar="KEY=VALUE",
+        ),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Print the plan and what each stage did.")] = False,
+    backend: BackendName = None,
+    as_json: output.Json = False,
+) -> None:
+    """Search and print."""
+    wanted = parse_filters(filters or [])
+    chosen = as_mode(mode)
+    reranker = reranker_option(rerank)
+    with open_existing(db, backend=backend) as database:
+        fetch_for_search(database, chosen, reranker)
+        result = database.search(
+            query, k=k, mode=chosen, filter=wanted or None, rerank=reranker, rerank_depth=rerank_depth
+        )
+    if as_json:
+        output.print_json({**result.to_dict(), **({"plan": asdict(result.plan)} if explain else {})})
+    else:
+        _print_hits(result)
+        if explain:
+            output.out.print(Text(f"\n{Explanation(result.plan, result)}"), soft_wrap=True)
+    if result.degraded:
+        for line in degradations(result):
+            output.print_warning(line)
+        raise typer.Exit(FAILED)
+
+
+def reranker_option(name: str) -> str | None:
+    """Return the model that `--rerank NAME` names."""
+    return {"none": None, "default": config.DEFAULT_RERANKER}.get(name, name)
+
+
+def fetch_for_search(database: Database, mode: Mode, reranker: str | None) -> None:
+    """Fetch the models that a search will need, so that a download shows its progress.
+
+    Raises:
+        UnknownModel: the reranker's name is unknown.
+    """
+    specs = [catalogue.resolve(reranker)] if reranker else []
+    if mode != "lexical" and database.embedder is not None:
+        specs.append(database.embedder)
+    fetch_models(specs)
+
+
+def parse_filters(options: list[str]) -> dict[str, Scalar]:
+    """Return {key: value} of `key=value` options; a value that is a JSON scalar is read as such.
+
+    Raises:
+        typer.BadParameter: there is no `=`, no key, or a key twice.
+    """
+    filters: dict[str, Scalar] = {}
+    for option in options:
+        key, equals, text = option.partition("=")
+        if not key or not equals:
+            raise typer.BadParameter(f"{option!r} is not KEY=VALUE", param_hint="--filter")
+        if key in filters:
+            raise typer.BadParameter(f"{key!r} is given twice", param_hint="--filter")
+        filters[key] = _scalar(text)
+    return filters
+
+
+def _scalar(text: str) -> Scalar:
+    try:
+        value: Any = json.loads(text)
+    except ValueError:
+        return text
+    return text if isinstance(value, (dict, list)) else value
+
+
+def degradations(result: SearchResult) -> list[str]:
+    """Return a line for each stage that was left out."""
+    errors = {stage.stage: stage.error for stage in result.stats if stage.error}
+    reasons = []
+    for name in result.degraded:
+        stage = "encode" if name.startswith("dense:") else name.partition(":")[0]
+        detail = errors.get(stage, "its model doesn't fit into the memory budget" if name.endswith(":budget") else "")
+        reasons.append(f"went without {name}{f': {detail}' if detail else ''}")
+    return reasons
+
+
+def _print_hits(result: SearchResult) -> None:
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column(justify="right", style="cyan", no_wrap=True)
+    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    table.add_column(justify="right", no_wrap=True)
+    for hit in result:
+        table.add_row(str(hit.rank), _hit_text(hit), Text(f"{hit.score:.4g}", style="green"))
+    if result.hits:
+        output.out.print(table)
+    stages = [result.plan.mode] + (["rerank"] if result.plan.rerank else [])
+    found = f"{len(result)} hits" if result.hits else "no hits"
+    summary = (
+        f"{found}, {' + '.join(stages)}, {result.plan.documents:,} documents, {output.format_ms(result.latency_ms)}"
+    )
+    output.out.print(Text(summary, style="dim"))
+
+
+def _hit_text(hit: Hit) -> Text:
+    text = Text(output.one_line(hit.id), style="bold")
+    for line in (hit.title, hit.text):
+        shown = output.one_line(line[:500])
+        if shown and shown != output.one_line(hit.id):
+            text.append("\n" + shown, style="not bold dim" if line is hit.text else "not bold")
+    return text
