@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -57,7 +57,7 @@ def as_reranker(candidate: object) -> Reranker:
         return FunctionReranker(label, lambda query, texts: predict([(query, text) for text in texts]))
     for method in ("rank", "rerank"):
         if callable(ranked := getattr(candidate, method, None)):
-            return FunctionReranker(label, lambda query, texts, call=ranked: _by_index(call(query, texts), len(texts)))
+            return FunctionReranker(label, _in_texts_order(ranked))
     if callable(candidate):
         return FunctionReranker(label, candidate)
     raise InvalidInput(
@@ -76,15 +76,20 @@ def _checked(name: str, answer: object, n: int) -> NDArray[np.float32]:
     return scores.reshape(n)
 
 
-def _by_index(answer: object, n: int) -> object:
-    """Put ranked items back into the texts' order; a text that is left out gets NaN."""
-    items = list(getattr(answer, "results", answer))
-    if not items or isinstance(items[0], int | float | np.generic):
-        return items
-    scores = np.full(n, np.nan, dtype=np.float32)
-    for item in items:
-        scores[int(_field(item, "corpus_id", "index"))] = float(_field(item, "score", "relevance_score"))
-    return scores
+def _in_texts_order(ranked: Callable[[str, list[str]], Any]) -> Callable[[str, list[str]], object]:
+    """Put a ranking's items back into the texts' order; a text that is left out gets NaN."""
+
+    def score(query: str, texts: list[str]) -> object:
+        answer = ranked(query, texts)
+        items = list(getattr(answer, "results", answer))
+        if not items or isinstance(items[0], int | float | np.generic):
+            return items
+        scores = np.full(len(texts), np.nan, dtype=np.float32)
+        for item in items:
+            scores[int(_field(item, "corpus_id", "index"))] = _field(item, "score", "relevance_score")
+        return scores
+
+    return score
 
 
 def _field(item: object, *names: str) -> float:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from backends.text_model import loader_for
 
 from backends import catalogue
 from backends.errors import InvalidInput
+from backends.text_model import loader_for
 from lifecycle import ModelManager, ModelRef
 from rerank.base import RerankScores
 
@@ -101,8 +101,8 @@ class CrossEncoder:
         if spec.task != "cross-encode":
             raise InvalidInput(f"model {spec.name!r} is for {spec.task!r}, not a cross-encoder: give one that reranks")
         loader = loader_for(spec, backend=backend)
-        self._own_manager = ModelManager(2 * loader.estimate(spec)) if manager is None else None
-        self._manager = manager or self._own_manager
+        self._manager = manager or ModelManager(2 * loader.estimate(spec))
+        self._owns_manager = manager is None
         ref = ModelRef("", spec.name)
         self._manager.register(ref, spec, loader)
         self._leased = LeasedCrossEncoder(self._manager, ref, max_length)
@@ -128,8 +128,8 @@ class CrossEncoder:
 
     def close(self) -> None:
         """Free the model, if its manager is this object's own."""
-        if self._own_manager is not None:
-            self._own_manager.close()
+        if self._owns_manager:
+            self._manager.close()
 
     def __enter__(self) -> Self:
         return self

@@ -20,8 +20,8 @@ from vectorsearch.query.fusion import RRF_K
 from vectorsearch.query.plan import ModelState, PlanState, QueryPlan, RerankRequest, SearchRequest, plan_search
 
 if TYPE_CHECKING:
-    import tempfile
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import ExitStack
     from types import TracebackType
 
     from numpy.typing import ArrayLike
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vectorsearch.models import Models
     from vectorsearch.query.plan import OnRerankError
     from vectorsearch.results import SearchResult
+    from vectorsearch.storage.store import OnConflict
     from vectorsearch.types import Document, Filter, Mode
 
     Rows = Iterable[Mapping[str, Any] | Document]
@@ -51,15 +52,18 @@ class Database:
         *,
         embedder: ModelSpec | None,
         reranker: str | Path | ModelSpec | None,
-        owns_manager: bool,
-        scratch: tempfile.TemporaryDirectory[str] | None = None,
+        resources: ExitStack,
     ) -> None:
         self._collection = collection
         self._models = models
         self._embedder = embedder
         self._default_reranker = reranker
-        self._owns_manager = owns_manager
-        self._scratch = scratch
+        self._resources = resources  # what closing closes, the collection first
+
+    @property
+    def embedder(self) -> ModelSpec | None:
+        """Return the model that embeds documents and queries; None if the vectors are the caller's own."""
+        return self._embedder
 
     def add(self, docs: Rows) -> int:
         """Store new documents and return how many.
@@ -96,7 +100,11 @@ class Database:
         return self.count()
 
     def __contains__(self, doc_id: str) -> bool:
-        return self.get(doc_id) is not None
+        return bool(self._collection.digests([doc_id]))
+
+    def refresh(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Bring the indexes up to date now rather than at the next search; `progress(done, total)` counts rows."""
+        self._collection.refresh(progress)
 
     def iter(self) -> Iterator[Document]:
         """Give all documents in the order in which they were stored."""
@@ -179,15 +187,7 @@ class Database:
 
     def close(self) -> None:
         """Write derived files, unload the models and release the lock; closing again is harmless."""
-        try:
-            self._collection.close()
-        finally:
-            try:
-                if self._owns_manager:
-                    self._models.manager.close()
-            finally:
-                if self._scratch is not None:
-                    self._scratch.cleanup()
+        self._resources.close()
 
     def __enter__(self) -> Self:
         return self
@@ -251,16 +251,16 @@ class Database:
     ) -> tuple[QueryPlan, SearchRequest, Reranker | None]:
         if fusion != "rrf":
             raise InvalidInput(f"fusion {fusion!r} is unknown: use 'rrf'")
-        reranker, model = self._reranker(rerank)
+        name, model, reranker = self._reranker(rerank, on_rerank_error)
         request = SearchRequest(
             query=query,
             vector=None if vector is None else as_vector(vector, "the query's vector"),
             k=k,
             filter=filter,
             mode=mode,
-            weights=dict(weights or {}),
+            weights=weights or {},
             rrf_k=rrf_k,
-            rerank=RerankRequest(reranker.name, rerank_depth) if reranker else None,
+            rerank=RerankRequest(name, rerank_depth) if name else None,
             on_rerank_error=on_rerank_error,
         )
         state = PlanState(
@@ -271,14 +271,24 @@ class Database:
         )
         return plan_search(request, state), request, reranker
 
-    def _reranker(self, rerank: object) -> tuple[Reranker | None, ModelState | None]:
+    def _reranker(
+        self, rerank: object, on_rerank_error: OnRerankError
+    ) -> tuple[str | None, ModelState | None, Reranker | None]:
+        """Return the name, what the planner shall know of its model, and the reranker itself.
+
+        A model that no backend serves has no reranker, if the query may go on without.
+        """
         if rerank is None or rerank is False:
-            return None, None
+            return None, None, None
         if rerank is True:
             if self._default_reranker is None:
                 raise InvalidInput("rerank=True, but no default reranker was given at open: name a model in its place")
             rerank = self._default_reranker
         if not isinstance(rerank, str | Path | ModelSpec):
-            return as_reranker(rerank), None
+            reranker = as_reranker(rerank)
+            return reranker.name, None, reranker
         spec = self._models.resolve(rerank, "cross-encode")
-        return self._models.cross_encoder(spec), self._models.state(spec)
+        model = self._models.state(spec)
+        if model.unavailable and on_rerank_error == "degrade":
+            return model.name, model, None
+        return model.name, model, self._models.cross_encoder(spec)

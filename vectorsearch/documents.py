@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -61,16 +60,12 @@ def parse_document(row: Mapping[str, Any], *, row_number: int) -> Document:
         if not isinstance(value, str) and not (name == "title" and value is None):
             reason = "is missing" if value is None else f"is a {type(value).__name__}"
             raise InvalidDocument(f"{where}: field {name!r} {reason}; it must be a string", row=row_number)
-        if value is not None and not _encodable(value):
-            raise InvalidDocument(f"{where}: field {name!r} holds a lone surrogate; it must be Unicode", row=row_number)
-    if not _encodable(doc_id):
-        raise InvalidDocument(f"{where}: the id holds a lone surrogate; it must be Unicode", row=row_number)
     return Document(
         id=doc_id,
         text=str(text),
         title=title or "",
         metadata=_metadata(row, where, row_number),
-        vector=None if vector is None else as_vector(vector, f"{where}: the vector"),
+        vector=None if vector is None else _vector(vector, where, row_number),
     )
 
 
@@ -78,56 +73,25 @@ def _first(row: Mapping[str, Any], names: tuple[str, ...]) -> object:
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
-def _encodable(text: str) -> bool:
-    """Return whether the text can be stored as UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _metadata(row: Mapping[str, Any], where: str, row_number: int) -> dict[str, MetadataValue]:
     given = row.get("metadata")
     if given is not None and not isinstance(given, Mapping):
         raise InvalidDocument(f"{where}: metadata is a {type(given).__name__}, not a mapping", row=row_number)
-    metadata = {name: value for name, value in row.items() if name not in _KNOWN_FIELDS} | dict(given or {})
+    return {name: value for name, value in row.items() if name not in _KNOWN_FIELDS} | dict(given or {})
+
+
+def _vector(vector: ArrayLike, where: str, row_number: int) -> NDArray[np.float32]:
     try:
-        return {_key(key): _value(value) for key, value in metadata.items()}
-    except ValueError as exc:
-        raise InvalidDocument(f"{where}: metadata can't be stored: {exc}", row=row_number) from exc
-
-
-def _key(key: object) -> str:
-    if isinstance(key, str) and _encodable(key):
-        return key
-    raise ValueError(f"key {key!r} is not a string")
-
-
-def _value(value: object) -> MetadataValue:
-    """Return a value fit for JSON; scalars and lists of scalars can be filtered on, the rest is only kept."""
-    match value:
-        case np.generic():
-            return _value(value.item())
-        case None | bool() | int():
-            return value
-        case str() if _encodable(value):
-            return value
-        case float() if math.isfinite(value):
-            return value
-        case list() | tuple():
-            return [_value(item) for item in value]
-        case Mapping():
-            return {_key(name): _value(item) for name, item in value.items()}
-    raise ValueError(f"{value!r} is not text, a finite number, a boolean, None, or a list or mapping of them")
+        return as_vector(vector, f"{where}: the vector")
+    except InvalidInput as exc:
+        raise InvalidDocument(str(exc), row=row_number) from exc
 
 
 def as_vector(vector: ArrayLike, where: str) -> NDArray[np.float32]:
-    """Return the vector as float32[dim], a copy only if need be.
+    """Return the vector as float32[dim], a copy only if need be; whether it is finite is the store's to check.
 
     Raises:
         InvalidInput: it is not one row of numbers.
-        NonFiniteVector: it holds NaN or infinite values.
     """
     try:
         array = np.asarray(vector, dtype=np.float32)
@@ -135,10 +99,4 @@ def as_vector(vector: ArrayLike, where: str) -> NDArray[np.float32]:
         raise InvalidInput(f"{where} is not a list of numbers") from exc
     if array.ndim != 1 or not array.size:
         raise InvalidInput(f"{where} has shape {array.shape}; it must be (dim,)")
-    if not np.isfinite(array).all():
-        raise NonFiniteVector(f"{where} holds NaN or infinite values, the first at position {_first_bad(array)}")
     return array
-
-
-def _first_bad(array: NDArray[np.float32]) -> int:
-    return int(np.flatnonzero(~np.isfinite(array))[0])

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
-    from backends.text_model import TextModel
     from numpy.typing import NDArray
 
     from backends.base import ModelSpec
+    from backends.text_model import TextModel
     from lifecycle import ModelManager, ModelRef
 
 

@@ -1,12 +1,125 @@
-"""Every error that this project raises on purpose, in one tree.
+"""Every error that this project raises on purpose, in one tree, importable from here.
 
+```
 VectorSearchError
-├── InvalidInput (ValueError)
+├── InvalidInput (ValueError)      an argument can't be used; nothing has changed
 │   ├── DimensionMismatch
 │   ├── DuplicateId
 │   ├── EmptyQuery
 │   ├── InvalidDocument
 │   ├── NonFiniteVector
 │   └── UnknownMode
-...
+├── StoreError                     the database can't be opened, read or written
+│   ├── DamagedDatabase
+│   ├── DatabaseClosed
+│   ├── DatabaseLocked
+│   ├── IndexUnwritable
+│   ├── NewerFormat
+│   ├── NotADatabase
+│   ├── ReadOnlyDatabase
+│   ├── SettingsMismatch
+│   └── StorageFull
+├── BackendError                   a runtime, or a model's files
+│   ├── CannotServe
+│   ├── InferenceError
+│   │   └── TransientBackendError
+│   ├── InvalidModel
+│   ├── MissingExtra (ImportError)
+│   ├── ModelUnavailable
+│   └── UnknownModel (LookupError)
+├── LifecycleError                 a model could not be had
+│   ├── BudgetExhausted
+│   ├── LeaseReused
+│   ├── LeaseTimeout (TimeoutError)
+│   ├── LoadFailed
+│   ├── ManagerClosed
+│   ├── ModelNotRegistered (LookupError)
+│   ├── UnloadFailed
+│   └── UnloadTimeout (TimeoutError)
+├── RerankError                    a reranker of the caller's own failed
+└── EvaluationFailed               a stage failed while quality was measured
+```
 """
+
+from backends.errors import (
+    BackendError,
+    CannotServe,
+    InferenceError,
+    InvalidInput,
+    InvalidModel,
+    MissingExtra,
+    ModelUnavailable,
+    TransientBackendError,
+    UnknownModel,
+    VectorSearchError,
+)
+from lifecycle.errors import (
+    BudgetExhausted,
+    LeaseReused,
+    LeaseTimeout,
+    LifecycleError,
+    LoadFailed,
+    ManagerClosed,
+    ModelNotRegistered,
+    UnloadFailed,
+    UnloadTimeout,
+)
+from rerank.base import RerankError
+from vectorsearch.documents import InvalidDocument
+from vectorsearch.evaluation.experiment import EvaluationFailed
+from vectorsearch.query.plan import EmptyQuery, UnknownMode
+from vectorsearch.storage.errors import (
+    DamagedDatabase,
+    DatabaseClosed,
+    DatabaseLocked,
+    DimensionMismatch,
+    DuplicateId,
+    IndexUnwritable,
+    NewerFormat,
+    NonFiniteVector,
+    NotADatabase,
+    ReadOnlyDatabase,
+    SettingsMismatch,
+    StorageFull,
+    StoreError,
+)
+
+__all__ = [
+    "BackendError",
+    "BudgetExhausted",
+    "CannotServe",
+    "DamagedDatabase",
+    "DatabaseClosed",
+    "DatabaseLocked",
+    "DimensionMismatch",
+    "DuplicateId",
+    "EmptyQuery",
+    "EvaluationFailed",
+    "IndexUnwritable",
+    "InferenceError",
+    "InvalidDocument",
+    "InvalidInput",
+    "InvalidModel",
+    "LeaseReused",
+    "LeaseTimeout",
+    "LifecycleError",
+    "LoadFailed",
+    "ManagerClosed",
+    "MissingExtra",
+    "ModelNotRegistered",
+    "ModelUnavailable",
+    "NewerFormat",
+    "NonFiniteVector",
+    "NotADatabase",
+    "ReadOnlyDatabase",
+    "RerankError",
+    "SettingsMismatch",
+    "StorageFull",
+    "StoreError",
+    "TransientBackendError",
+    "UnknownMode",
+    "UnknownModel",
+    "UnloadFailed",
+    "UnloadTimeout",
+    "VectorSearchError",
+]

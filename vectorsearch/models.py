@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from backends.text_model import TextLoader, loader_for
 
 from backends import catalogue
 from backends.base import ModelSpec
 from backends.errors import CannotServe, InvalidInput, MissingExtra
-from lifecycle import ModelManager, ModelRef
+from backends.text_model import loader_for
+from lifecycle import ModelRef
 from rerank import LeasedCrossEncoder
 from vectorsearch import config
 from vectorsearch.encoder import Encoder
 from vectorsearch.query.plan import ModelState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from backends.base import Task
+    from lifecycle import ModelManager
 
 
-@dataclass(slots=True)
 class Models:
-    """Find models by name and hand out what leases them. `backend` is a backend's name; None chooses."""
+    """Find models by name and hand out what leases them.
 
-    manager: ModelManager
-    backend: str | None = None
-    _loaders: dict[ModelRef, TextLoader] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)  # protects _loaders; calls no backend code
+    `backend` is a backend's name; None chooses the first that can serve a model.
+    """
+
+    def __init__(self, manager: ModelManager, backend: str | None = None) -> None:
+        self.manager = manager
+        self._backend = backend
+        # Protects _refs; nothing else is called while it is held.
+        self._lock = threading.Lock()
+        self._refs: dict[str, ModelRef] = {}  # by digest
 
     def resolve(self, model: str | Path | ModelSpec, task: Task) -> ModelSpec:
         """Return the spec of a catalogue name, a folder, or a spec, checked for its task; downloads nothing.
@@ -65,18 +69,25 @@ class Models:
         try:
             ref = self._register(spec)
         except (CannotServe, MissingExtra) as exc:
-            return ModelState(spec.name, "none", resident=False, nbytes=0, unavailable=str(exc))
+            return ModelState(ModelRef("", spec.name), "none", resident=False, nbytes=0, unavailable=str(exc))
         status = self.manager.status(ref)
-        return ModelState(spec.name, status.backend, resident=status.resident, nbytes=status.nbytes)
+        return ModelState(ref, status.backend, resident=status.resident, nbytes=status.nbytes)
+
+    def prefetch(self, refs: Iterable[ModelRef]) -> None:
+        """Start loading what a plan will need, if it isn't loaded."""
+        if wanted := tuple(refs):
+            self.manager.prefetch(wanted)
 
     def _register(self, spec: ModelSpec) -> ModelRef:
-        ref = ModelRef("", spec.name)
         with self._lock:
-            if ref in self._loaders:
-                return ref
-        loader = loader_for(spec, backend=self.backend)
+            known = self._refs.get(spec.digest)
+        if known is not None:
+            return known
+        loader = loader_for(spec, backend=self._backend)
         with self._lock:
-            if ref not in self._loaders:
-                self.manager.register(ref, spec, loader)
-                self._loaders[ref] = loader
-        return ref
+            taken = {ref.name for ref in self._refs.values()}
+            # Two folders may have one name; the digest then tells their models apart.
+            ref = ModelRef("", spec.name if spec.name not in taken else f"{spec.name}@{spec.digest[:8]}")
+        self.manager.register(ref, spec, loader)
+        with self._lock:
+            return self._refs.setdefault(spec.digest, ref)

@@ -36,8 +36,9 @@ class Hit:
 class StageStats:
     """What one stage did: candidates in and out, milliseconds, and the model if it used one.
 
-    `latency_ms` includes `load_ms`, the wait for a model that was not in memory (`cold`). `truncated` counts
-    texts that did not fit into the model. `error` tells in words why a stage was left out.
+    `cold` says that the model was not in memory when the query was planned; `latency_ms` includes `load_ms`, what
+    the stage still had to wait for it. `truncated` counts texts that did not fit into the model. `error` tells in
+    words why a stage was left out.
     """
 
     stage: str
@@ -53,7 +54,7 @@ class StageStats:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SearchResult(Sequence[Hit]):
     """Hits, best first. `degraded` names what was left out and why, such as `rerank:budget`; empty if nothing."""
 
@@ -63,6 +64,10 @@ class SearchResult(Sequence[Hit]):
     stats: tuple[StageStats, ...] = ()
     degraded: tuple[str, ...] = ()
     latency_ms: float = field(default=0.0)
+
+    def __repr__(self) -> str:
+        left_out = f", degraded={self.degraded}" if self.degraded else ""
+        return f"SearchResult({[hit.id for hit in self.hits]}, {self.latency_ms:.1f} ms{left_out})"
 
     def __len__(self) -> int:
         return len(self.hits)

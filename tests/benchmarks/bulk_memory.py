@@ -3,7 +3,7 @@
 python tests/benchmarks/bulk_memory.py [--documents N] [--json]
 
 The input is a generator, so all that is resident is the product's own: the vectors themselves are
-documents × 384 × 4 bytes, and the target is to stay under those plus 400 MB.
+documents * 384 * 4 bytes, and the target is to stay under those plus 400 MB.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import psutil
@@ -55,7 +55,7 @@ class PeakMemory:
         while not self._stop.wait(0.02):
             self.peak_nbytes = max(self.peak_nbytes, self._process.memory_info().rss)
 
-    def __enter__(self) -> PeakMemory:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from backends.errors import InvalidInput
-from vectorsearch.documents import InvalidDocument, NonFiniteVector, as_vector, parse_document, parse_documents
-from vectorsearch.types import Document
+from vectorsearch.documents import InvalidDocument, as_vector, parse_document, parse_documents
+
+if TYPE_CHECKING:
+    from vectorsearch.types import Document
 
 
 def parse(**row: Any) -> Document:
@@ -40,17 +42,6 @@ def test_ids_are_text_when_given_as_numbers() -> None:
     assert parse(id=0, text="x").id == "0"
 
 
-def test_metadata_keeps_what_json_can_hold() -> None:
-    """Scalars, lists and mappings are kept; NumPy scalars become Python's."""
-    metadata = {"n": np.int64(3), "tags": ("a", "b"), "deep": {"x": [1, None]}, "ok": True}
-    assert parse(id="1", text="x", metadata=metadata).metadata == {
-        "n": 3,
-        "tags": ["a", "b"],
-        "deep": {"x": [1, None]},
-        "ok": True,
-    }
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -60,12 +51,7 @@ def test_metadata_keeps_what_json_can_hold() -> None:
         ({"id": "a"}, "field 'text' is missing"),
         ({"id": "a", "text": 5}, "field 'text' is a int"),
         ({"id": "a", "text": "x", "title": 5}, "field 'title' is a int"),
-        ({"id": "a", "text": "\ud800"}, "lone surrogate"),
-        ({"id": "\ud800", "text": "x"}, "lone surrogate"),
         ({"id": "a", "text": "x", "metadata": [1]}, "metadata is a list"),
-        ({"id": "a", "text": "x", "metadata": {1: 2}}, "key 1 is not a string"),
-        ({"id": "a", "text": "x", "metadata": {"n": float("inf")}}, "inf is not text"),
-        ({"id": "a", "text": "x", "metadata": {"n": object()}}, "is not text"),
         ({"id": "a", "text": "x", "vector": "abc"}, "not a list of numbers"),
         ({"id": "a", "text": "x", "vector": [[1.0]]}, r"shape \(1, 1\)"),
         ({"id": "a", "text": "x", "vector": []}, r"shape \(0,\)"),
@@ -83,12 +69,6 @@ def test_row_is_refused_when_it_is_no_mapping() -> None:
     """A string in place of a row is named as such."""
     with pytest.raises(InvalidDocument, match="row 0 is a str"):
         list(parse_documents(["text"]))  # type: ignore[list-item]  # the mistake under test
-
-
-def test_row_is_named_when_its_vector_is_not_finite() -> None:
-    """A NaN in a vector names the row and the position."""
-    with pytest.raises(NonFiniteVector, match=r"row 3 \(id 'a'\).*position 1"):
-        parse(id="a", text="x", vector=[1.0, float("nan")])
 
 
 def test_rows_are_read_one_by_one() -> None:

@@ -60,7 +60,7 @@ def execute(plan: QueryPlan, request: SearchRequest, resources: Resources) -> Se
     merged = _fuse(plan, lists, resources, trace)
     wanted = max(plan.k, plan.rerank.depth if plan.rerank else 0)
     rows = merged.rows[:wanted]
-    documents = _fetch(rows, resources, trace)
+    rows, documents = _fetch(rows, resources, trace)
     logits = _rerank(plan, request, resources, documents, trace)
     order = rerank_order(logits, len(rows)) if logits is not None else np.arange(len(rows))
     hits = _hits(order=order[: plan.k], rows=rows, documents=documents, merged=merged, lists=lists, logits=logits)
@@ -112,7 +112,7 @@ def _retrieve(
             if retriever.kind == "lexical":
                 found = resources.collection.lexical(request.query or "", retriever.depth, plan.filter)
             else:
-                vector = _query_vector(request, resources, trace)
+                vector = _query_vector(retriever, request, resources, trace)
                 start = resources.clock()
                 found = resources.collection.dense(vector, retriever.depth, plan.filter)
         except (BudgetExhausted, LeaseTimeout, LoadFailed, InferenceError) as exc:
@@ -127,10 +127,12 @@ def _retrieve(
     return lists
 
 
-def _query_vector(request: SearchRequest, resources: Resources, trace: _Trace) -> NDArray[np.float32]:
+def _query_vector(
+    retriever: RetrieverPlan, request: SearchRequest, resources: Resources, trace: _Trace
+) -> NDArray[np.float32]:
     if request.vector is not None:
         return request.vector
-    if resources.encoder is None or request.query is None:
+    if resources.encoder is None or retriever.model is None or request.query is None:
         raise InferenceError("a dense stage was planned without an embedder")
     start = resources.clock()
     encoding = resources.encoder.encode_query(request.query)
@@ -143,12 +145,13 @@ def _query_vector(request: SearchRequest, resources: Resources, trace: _Trace) -
             model=resources.encoder.spec.name,
             backend=encoding.backend,
             device=encoding.device,
-            cold=encoding.cold,
+            cold=encoding.cold or not retriever.model.resident,
             load_ms=encoding.load_ms,
             truncated=encoding.truncated,
         )
     )
-    return encoding.vectors[0]
+    vector: NDArray[np.float32] = encoding.vectors[0]
+    return vector
 
 
 def _fuse(plan: QueryPlan, lists: dict[RetrieverPlan, Candidates], resources: Resources, trace: _Trace) -> Candidates:
@@ -162,11 +165,14 @@ def _fuse(plan: QueryPlan, lists: dict[RetrieverPlan, Candidates], resources: Re
     return fused
 
 
-def _fetch(rows: NDArray[np.int64], resources: Resources, trace: _Trace) -> list[Document]:
+def _fetch(rows: NDArray[np.int64], resources: Resources, trace: _Trace) -> tuple[NDArray[np.int64], list[Document]]:
+    """Return the rows that are still there, and their documents: another thread may have deleted some meanwhile."""
     start = resources.clock()
-    documents = resources.collection.fetch(rows)
+    fetched = resources.collection.fetch(rows)
+    documents = [document for document in fetched if document is not None]
+    there = np.array([document is not None for document in fetched], dtype=np.bool_)
     trace.stats.append(StageStats("fetch", len(rows), len(documents), _ms(resources, start)))
-    return documents
+    return rows[there], documents
 
 
 def _rerank(
@@ -197,7 +203,7 @@ def _rerank(
             model=plan.rerank.name,
             backend=answer.backend,
             device=answer.device,
-            cold=answer.cold,
+            cold=answer.cold or (plan.rerank.model is not None and not plan.rerank.model.resident),
             load_ms=answer.load_ms,
             truncated=answer.truncated,
             error=f"{missing} of {len(texts)} texts got no score" if missing else None,

@@ -62,7 +62,7 @@ def _notes(plan: QueryPlan, result: SearchResult | None) -> Iterable[str]:
     if degraded:
         yield f"left out: {', '.join(degraded)}"
     if plan.prefetch:
-        yield f"prefetched while retrieval runs: {', '.join(plan.prefetch)}"
+        yield f"prefetched while retrieval runs: {', '.join(map(str, plan.prefetch))}"
 
 
 def _line(indent: str, text: str, model: ModelState | None, stage: StageStats | None) -> str:

@@ -14,8 +14,12 @@ from vectorsearch.query.fusion import RRF_K
 from vectorsearch.types import Filter, Mode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     from numpy.typing import NDArray
+
+    from lifecycle import ModelRef
 
 FUSION_DEPTH = 100  # each list's depth in hybrid mode, as in the reference figures
 DEFAULT_RERANK_DEPTH = 50
@@ -49,7 +53,7 @@ class SearchRequest:
     k: int = 10
     filter: Filter | None = None
     mode: Mode = "auto"
-    weights: dict[RetrieverKind, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
     rrf_k: float = RRF_K
     rerank: RerankRequest | None = None
     on_rerank_error: OnRerankError = "degrade"
@@ -62,11 +66,16 @@ class ModelState:
     `unavailable` says why no backend here can serve it; None if one can.
     """
 
-    name: str
+    ref: ModelRef
     backend: str
     resident: bool
     nbytes: int
     unavailable: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Return what callers call the model."""
+        return str(self.ref)
 
     def left_out(self, budget_nbytes: int) -> str | None:
         """Return why this model can never run here, `unavailable` or `budget`, or None."""
@@ -115,7 +124,7 @@ class QueryPlan:
     rerank: RerankPlan | None
     filter: Filter | None
     documents: int
-    prefetch: tuple[str, ...] = ()
+    prefetch: tuple[ModelRef, ...] = ()
     left_out: tuple[str, ...] = ()
 
     @property
@@ -165,23 +174,31 @@ def plan_search(request: SearchRequest, state: PlanState) -> QueryPlan:
 
 
 def _check(request: SearchRequest) -> None:
-    if request.mode not in get_args(Mode):
-        raise UnknownMode(f"mode {request.mode!r} is unknown: use one of {', '.join(get_args(Mode))}")
-    if request.vector is None and not (request.query and request.query.strip()):
-        raise EmptyQuery(f"the query is empty ({request.query!r}): give some text, or a vector")
-    if request.k < 0:
-        raise InvalidInput(f"k is {request.k}: it is the number of hits wanted, 0 or more")
-    if request.rerank is not None and not request.query:
-        raise InvalidInput(f"rerank {request.rerank.name!r} needs the query's text beside the vector: give both")
-    if request.rerank is not None and request.rerank.depth is not None and request.rerank.depth < 0:
-        raise InvalidInput(f"rerank_depth is {request.rerank.depth}: it is a number of hits, 0 or more")
+    _check_query(request)
+    if not isinstance(request.k, int) or isinstance(request.k, bool) or request.k < 0:
+        raise InvalidInput(f"k is {request.k!r}: it is the number of hits wanted, 0 or more")
     if request.rrf_k <= 0:
         raise InvalidInput(f"rrf_k is {request.rrf_k}: it must be above 0 (60 is usual)")
-    if request.on_rerank_error not in get_args(OnRerankError):
-        raise InvalidInput(f"on_rerank_error is {request.on_rerank_error!r}: use 'degrade' or 'raise'")
     for kind, weight in request.weights.items():
         if kind not in get_args(RetrieverKind) or not 0 <= weight < float("inf"):
             raise InvalidInput(f"weights has {kind!r}: {weight}: keys are 'lexical' and 'dense', values 0 or more")
+    if request.on_rerank_error not in get_args(OnRerankError):
+        raise InvalidInput(f"on_rerank_error is {request.on_rerank_error!r}: use 'degrade' or 'raise'")
+    if request.rerank is None:
+        return
+    if not request.query:
+        raise InvalidInput(f"rerank {request.rerank.name!r} needs the query's text beside the vector: give both")
+    if request.rerank.depth is not None and request.rerank.depth < 0:
+        raise InvalidInput(f"rerank_depth is {request.rerank.depth}: it is a number of hits, 0 or more")
+
+
+def _check_query(request: SearchRequest) -> None:
+    if request.mode not in get_args(Mode):
+        raise UnknownMode(f"mode {request.mode!r} is unknown: use one of {', '.join(get_args(Mode))}")
+    if not isinstance(request.query, str | None):
+        raise InvalidInput(f"the query is a {type(request.query).__name__}, not text: {request.query!r}")
+    if request.vector is None and not (request.query and request.query.strip()):
+        raise EmptyQuery(f"the query is empty ({request.query!r}): give some text, or a vector")
 
 
 def _retriever_kinds(request: SearchRequest, state: PlanState) -> tuple[RetrieverKind, ...]:
@@ -218,9 +235,11 @@ def _mode_of(asked: Mode, kinds: tuple[RetrieverKind, ...], left_out: list[str])
     return "hybrid" if len(kinds) > 1 or left_out else kinds[0]
 
 
-def _prefetch(retrievers: tuple[RetrieverPlan, ...], rerank: RerankPlan | None, state: PlanState) -> tuple[str, ...]:
+def _prefetch(
+    retrievers: tuple[RetrieverPlan, ...], rerank: RerankPlan | None, state: PlanState
+) -> tuple[ModelRef, ...]:
     """Name the models to load ahead: only where all fit together, since prefetching one would evict another."""
     models = [stage.model for stage in (*retrievers, rerank) if stage is not None and stage.model is not None]
     if sum(model.nbytes for model in models) > state.budget_nbytes:
         return ()
-    return tuple(model.name for model in models if not model.resident)
+    return tuple(model.ref for model in models if not model.resident)

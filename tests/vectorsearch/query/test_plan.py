@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from backends.errors import InvalidInput
+from lifecycle import ModelRef
 from vectorsearch.query.plan import (
     EmptyQuery,
     ModelState,
@@ -19,8 +20,8 @@ from vectorsearch.query.plan import (
 )
 
 MIB = 1024**2
-EMBEDDER = ModelState("embedder", "fake", resident=True, nbytes=60 * MIB)
-RERANKER = ModelState("reranker", "fake", resident=False, nbytes=50 * MIB)
+EMBEDDER = ModelState(ModelRef("", "embedder"), "fake", resident=True, nbytes=60 * MIB)
+RERANKER = ModelState(ModelRef("", "reranker"), "fake", resident=False, nbytes=50 * MIB)
 STATE = PlanState(documents=1000, embedder=EMBEDDER, reranker=RERANKER, budget_nbytes=200 * MIB)
 VECTOR = np.ones(4, dtype=np.float32)
 
@@ -107,7 +108,7 @@ def test_rerank_depth_is_fifty_or_k_when_not_given() -> None:
 def test_cold_models_are_prefetched_when_all_fit_together() -> None:
     """Only models that are not in memory are prefetched, and only if no one would evict another."""
     request = SearchRequest(query="a", rerank=RerankRequest("reranker"))
-    assert plan_search(request, STATE).prefetch == ("reranker",)
+    assert plan_search(request, STATE).prefetch == (ModelRef("", "reranker"),)
     assert plan_search(request, replace(STATE, budget_nbytes=100 * MIB)).prefetch == ()
 
 
@@ -132,6 +133,8 @@ def test_stage_is_kept_when_the_caller_wants_an_error() -> None:
 
 def test_plan_says_unavailable_when_no_backend_serves_the_model() -> None:
     """A model that no installed backend serves is left out of a hybrid query by name."""
-    missing = ModelState("embedder", "none", resident=False, nbytes=0, unavailable="onnxruntime is not installed")
+    missing = ModelState(
+        ModelRef("", "embedder"), "none", resident=False, nbytes=0, unavailable="onnxruntime is not installed"
+    )
     plan = plan_search(SearchRequest(query="a"), replace(STATE, embedder=missing))
     assert plan.left_out == ("dense:unavailable",)

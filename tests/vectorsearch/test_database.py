@@ -1,0 +1,380 @@
+"""Writing, reopening, and living within a budget."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import vectorsearch as vs
+from backends.errors import InferenceError, InvalidInput, MissingExtra
+from backends.fake_backend import Fault, fake_spec
+from lifecycle import BudgetExhausted, ModelManager
+from vectorsearch.errors import (
+    DatabaseLocked,
+    DimensionMismatch,
+    DuplicateId,
+    InvalidDocument,
+    NonFiniteVector,
+    NotADatabase,
+    ReadOnlyDatabase,
+    SettingsMismatch,
+    UnknownModel,
+)
+
+from .conftest import EMBEDDER, MODEL_NBYTES, fake_backend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .conftest import OpenDatabase
+
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
+DOCS = [{"id": word, "text": f"{word} text"} for word in WORDS]
+ROOM_FOR_BOTH = 2 * MODEL_NBYTES
+ROOM_FOR_ONE = MODEL_NBYTES + MODEL_NBYTES // 2
+ROOM_FOR_NONE = MODEL_NBYTES // 2
+
+
+def test_everything_is_found_when_reopened(open_database: OpenDatabase, tmp_path: Path) -> None:
+    """A reopened path has every document, its vector, and finds it with either retriever."""
+    with open_database(tmp_path / "db") as db:
+        assert db.add(DOCS) == len(DOCS)
+        vector = db.get("beta").vector  # type: ignore[union-attr]  # it was just added
+    db = open_database(tmp_path / "db")
+    assert db.count() == len(DOCS) == len(db)
+    assert [document.id for document in db.iter()] == WORDS
+    assert db.search("beta", mode="lexical")[0].id == "beta"
+    assert db.search("beta text", mode="dense")[0].id == "beta"
+    np.testing.assert_array_equal(db.get("beta").vector, vector)  # type: ignore[union-attr]  # it is there
+    assert "beta" in db
+    assert "omega" not in db
+
+
+def test_embedder_is_remembered_when_reopened(tmp_path: Path) -> None:
+    """The default at reopening is what the database was made with, be it a catalogue model or none."""
+    for name, embed, stored in (("none", None, None), ("named", "default", "bge-small-en-v1.5-int8")):
+        vs.open(tmp_path / name, embed=embed, language=None).close()
+        with vs.open(tmp_path / name) as db:
+            assert str(db.info()["embed"]).split("@")[0] == str(stored)
+            assert db.info()["language"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"embed": fake_spec("another", dim=64)}, "embed="),
+        ({"embed": None}, "embed="),
+        ({"language": None}, "language="),
+        ({"lexical": "rank-bm25"}, "lexical="),
+    ],
+)
+def test_opening_is_refused_when_the_settings_differ(
+    open_database: OpenDatabase, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    """S48: another model, analyser or engine is an error that names both, and changes nothing."""
+    with open_database(tmp_path / "db") as db:
+        db.add(DOCS)
+    with pytest.raises(SettingsMismatch, match=message):
+        open_database(tmp_path / "db", **options)
+    assert open_database(tmp_path / "db").count() == len(DOCS)
+
+
+def test_folder_is_left_alone_when_it_is_no_database(tmp_path: Path) -> None:
+    """A folder of something else is refused, and nothing is created in it."""
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(NotADatabase, match=str(tmp_path)):
+        vs.open(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_second_writer_is_refused_at_once(open_database: OpenDatabase, tmp_path: Path) -> None:
+    """A database that is open for writing can be opened once more only to read."""
+    db = open_database(tmp_path / "db")
+    db.add(DOCS)
+    with pytest.raises(DatabaseLocked):
+        open_database(tmp_path / "db")
+    reader = open_database(tmp_path / "db", read_only=True)
+    assert reader.search("beta")[0].id == "beta"
+    with pytest.raises(ReadOnlyDatabase):
+        reader.add([{"id": "x", "text": "y"}])
+
+
+def test_temporary_folder_is_removed_when_closed(open_database: OpenDatabase) -> None:
+    """A database without a path leaves nothing behind."""
+    db = open_database()
+    db.add(DOCS)
+    folder = Path(str(db.info()["path"]))
+    assert folder.exists()
+    db.close()
+    db.close()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "error", "message"),
+    [
+        ({"id": "alpha", "text": "again"}, DuplicateId, "'alpha'"),
+        ({"id": "new"}, InvalidDocument, "row 2"),
+        ({"id": "new", "text": "x", "vector": [1.0]}, DimensionMismatch, "row 2"),
+        ({"id": "new", "text": "x", "vector": [float("nan")] * 64}, NonFiniteVector, "row 2"),
+        ({"id": "new", "text": "\ud800"}, InvalidInput, "row 2"),
+        ({"id": "new", "text": "x", "metadata": {"n": float("inf")}}, InvalidInput, "row 2"),
+        ({"id": "new", "text": "x", "metadata": {"n": object()}}, InvalidInput, "row 2"),
+    ],
+)
+def test_chunk_is_left_out_when_a_row_is_bad(
+    open_database: OpenDatabase, row: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """S48: a bad row names itself, and nothing of its chunk is stored."""
+    db = open_database()
+    db.add(DOCS[:1])
+    with pytest.raises(error, match=message):
+        db.add([{"id": "one", "text": "x"}, {"id": "two", "text": "x"}, row])
+    assert [document.id for document in db.iter()] == ["alpha"]
+
+
+def test_chunks_before_a_bad_row_stay(open_database: OpenDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S36: each chunk is a transaction; rows are numbered over the whole input, and a note says what is stored."""
+    monkeypatch.setattr("vectorsearch.config.EMBED_CHUNK_DOCUMENTS", 3)
+    db = open_database()
+    rows = [*DOCS[:7], {"id": "bad", "text": "x", "vector": [float("nan")] * 64}]
+    with pytest.raises(NonFiniteVector, match="row 7") as caught:
+        db.add(rows)
+    assert db.count() == 6
+    assert "6 documents" in caught.value.__notes__[0]
+
+
+def test_documents_are_read_in_chunks_when_they_come_from_a_generator(
+    open_database: OpenDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S36: a generator is never listed whole: when its fifth row is asked for, the first four are stored."""
+    monkeypatch.setattr("vectorsearch.config.WRITE_CHUNK_DOCUMENTS", 2)
+    db = open_database(embed=None)
+    stored = []
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for i in range(6):
+            stored.append(db.count())
+            yield {"id": str(i), "text": "x"}
+
+    assert db.add(rows()) == 6
+    assert stored == [0, 0, 2, 2, 4, 4]
+
+
+def test_upsert_replaces_changed_and_leaves_unchanged_alone(open_database: OpenDatabase) -> None:
+    """What is stored unchanged is not embedded again; what changed is replaced; what is new is added."""
+    fake = fake_backend()
+    db = open_database(fake=fake)
+    db.add(DOCS[:3])
+    before = fake.inferred
+    assert db.upsert(DOCS[:3]) == 0
+    assert fake.inferred == before
+    assert db.upsert([{"id": "alpha", "text": "omega"}, DOCS[1], DOCS[3]]) == 2
+    assert db.count() == 4
+    assert db.search("omega", mode="lexical")[0].id == "alpha"
+    assert not any(hit.text == "alpha text" for hit in db.search("alpha"))
+
+
+def test_upsert_replaces_a_vector_when_the_text_is_the_same(open_database: OpenDatabase) -> None:
+    """A vector of the caller's own is stored even if title, text and metadata are unchanged."""
+    db = open_database(embed=None)
+    db.add([{"id": "a", "text": "x", "vector": [1.0, 0.0]}])
+    assert db.upsert([{"id": "a", "text": "x", "vector": [0.0, 1.0]}]) == 1
+    assert db.search(vector=[0.0, 1.0])[0].score == pytest.approx(1.0)
+
+
+def test_deleted_documents_are_not_found(open_database: OpenDatabase) -> None:
+    """S15: after deleting the nearest, k=1 gives the next nearest; unknown ids count for nothing."""
+    db = open_database(embed=None)
+    db.add({"id": name, "text": "", "vector": vector} for name, vector in (("a", [1.0, 0.0]), ("b", [1.0, 0.2])))
+    assert db.search(vector=[1.0, 0.0], k=1)[0].id == "a"
+    assert db.delete(["a", "nobody"]) == 1
+    assert db.search(vector=[1.0, 0.0], k=1)[0].id == "b"
+    assert db.delete("b") == 1
+    assert list(db.search(vector=[1.0, 0.0])) == []
+
+
+def test_lexical_search_needs_no_model(open_database: OpenDatabase) -> None:
+    """A database without an embedder takes texts alone, and auto mode is then lexical."""
+    fake = fake_backend()
+    db = open_database(fake=fake, embed=None)
+    db.add(DOCS)
+    result = db.search("gamma")
+    assert result.plan.mode == "lexical"
+    assert result[0].id == "gamma"
+    assert fake.loaded == 0
+
+
+def test_each_model_loads_once_when_both_fit(open_database: OpenDatabase) -> None:
+    """L23: embedder and reranker alternate within a budget that holds both: two loads in all; L22: no evictions."""
+    fake = fake_backend()
+    db = open_database(fake=fake, budget_nbytes=ROOM_FOR_BOTH)
+    db.add(DOCS)
+    for _ in range(10):
+        assert db.search("gamma", rerank=True).degraded == ()
+    assert fake.loaded == 2
+    assert db.models().counters.evictions == 0
+    assert db.models().charged_nbytes == ROOM_FOR_BOTH
+
+
+def test_queries_succeed_stage_by_stage_when_one_model_fits(open_database: OpenDatabase) -> None:
+    """With room for one, the embedder leaves for the reranker and comes back; nothing is left out."""
+    fake = fake_backend()
+    db = open_database(fake=fake, budget_nbytes=ROOM_FOR_ONE)
+    db.add(DOCS)
+    for _ in range(3):
+        result = db.search("gamma", rerank=True)
+        assert result.degraded == ()
+        assert result[0].score_kind == "rerank"
+        assert db.models().charged_nbytes <= ROOM_FOR_ONE
+    assert fake.loaded == 6
+
+
+def test_search_goes_on_without_models_when_none_fits(open_database: OpenDatabase) -> None:
+    """With less than one, hybrid search is lexical and says so; what can't do without its model raises."""
+    db = open_database(embed=None)
+    db.add(DOCS)
+    small = open_database(budget_nbytes=ROOM_FOR_NONE)
+    with pytest.raises(BudgetExhausted, match="raise budget_nbytes"):
+        small.add(DOCS)
+    assert small.count() == 0
+    small.add({**doc, "vector": np.ones(64)} for doc in DOCS)
+    result = small.search("gamma", rerank=True)
+    assert result.degraded == ("dense:budget", "rerank:budget")
+    assert result[0].id == "gamma"
+    with pytest.raises(BudgetExhausted):
+        small.search("gamma", mode="dense")
+    with pytest.raises(BudgetExhausted):
+        small.search("gamma", rerank=True, on_rerank_error="raise")
+
+
+def test_document_is_not_stored_when_embedding_fails(open_database: OpenDatabase) -> None:
+    """L47: a failed embedding is an error, never a vector of zeros."""
+    db = open_database(fake=fake_backend(infers=[None, Fault.NAN]))  # the first is the warm-up's
+    with pytest.raises(InferenceError, match=r"NaN|finite"):
+        db.add(DOCS)
+    assert db.count() == 0
+    assert db.add(DOCS) == len(DOCS)
+
+
+def test_hybrid_goes_on_when_the_embedder_fails(open_database: OpenDatabase) -> None:
+    """A failing dense stage is left out of a hybrid query and named; dense mode raises."""
+    fake = fake_backend(infers=[None, None, Fault.CRASH, Fault.CRASH])
+    db = open_database(fake=fake)
+    db.add(DOCS)
+    result = db.search("gamma")
+    assert result.degraded == ("dense:error",)
+    assert result[0].id == "gamma"
+    with pytest.raises(InferenceError):
+        db.search("gamma", mode="dense")
+
+
+def test_models_are_shared_when_two_databases_share_a_manager(open_database: OpenDatabase) -> None:
+    """One manager's budget holds one instance for both, and outlives either database."""
+    fake = fake_backend()
+    with ModelManager(ROOM_FOR_BOTH) as manager:
+        first, second = (open_database(fake=fake, manager=manager) for _ in range(2))
+        first.add(DOCS)
+        second.add(DOCS)
+        assert fake.loaded == 1
+        first.close()
+        assert second.search("gamma")[0].id == "gamma"
+        second.close()
+        assert manager.snapshot().charged_nbytes == MODEL_NBYTES
+
+
+def test_model_is_told_apart_when_two_have_one_name(open_database: OpenDatabase) -> None:
+    """Two models that share a name but not their digest are two models."""
+    one = fake_spec("same", task="cross-encode")
+    other = replace(one, digest="f" * 64)
+    db = open_database(embed=None)
+    db.add(DOCS)
+    for spec in (one, other, one):
+        assert db.search("gamma", rerank=spec)[0].score_kind == "rerank"
+    assert len(db.models().models) == 2
+
+
+def test_threads_read_and_write_together(open_database: OpenDatabase) -> None:
+    """Searches beside writes give whole results, and every write is found at the end."""
+    db = open_database()
+    db.add(DOCS)
+    barrier = threading.Barrier(4)
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            barrier.wait(30)
+            for i in range(15):
+                if number % 2:
+                    db.upsert([{"id": f"t{number}-{i}", "text": f"gamma t{number}x{i}"}])
+                    db.delete([f"t{number}-{i - 5}"])
+                else:
+                    assert db.search("gamma", rerank=True, k=3)[0].text
+        except BaseException as exc:  # noqa: BLE001 -- reported by the assertion below
+            failures.append(exc)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+    assert db.count() == len(DOCS) + 2 * 5
+    assert db.search("t1x14", mode="lexical")[0].id == "t1-14"
+
+
+def test_more_ids_than_sqlite_has_variables(open_database: OpenDatabase) -> None:
+    """S51: adding, finding and deleting tens of thousands of ids in one call works."""
+    db = open_database(embed=None)
+    ids = [f"id{i}" for i in range(40_000)]
+    assert db.add({"id": doc_id, "text": ""} for doc_id in ids) == len(ids)
+    assert db.delete(ids[1:]) == len(ids) - 1
+    assert db.count() == 1
+
+
+def test_model_is_unknown_when_nothing_has_its_name(tmp_path: Path) -> None:
+    """An unknown embedder is an error at open, and no folder is made for it."""
+    with pytest.raises(UnknownModel, match="no-such-model"):
+        vs.open(tmp_path / "db", embed="no-such-model")
+    assert not (tmp_path / "db").exists()
+
+
+def test_search_names_what_is_missing_when_no_backend_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no runtime is installed, search is lexical and says so, and adding says what to install."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    db = vs.open()
+    try:
+        with pytest.raises(vs.VectorSearchError, match="pip install onnxruntime"):
+            db.add(DOCS)
+        db.add({**doc, "vector": np.ones(384)} for doc in DOCS)
+        result = db.search("gamma", rerank=True)
+        assert result.degraded == ("dense:unavailable", "rerank:unavailable")
+        assert result[0].id == "gamma"
+        with pytest.raises(vs.VectorSearchError, match="pip install onnxruntime"):
+            db.search("gamma", mode="dense")
+        with pytest.raises(vs.VectorSearchError, match="pip install onnxruntime"):
+            db.search("gamma", rerank=True, on_rerank_error="raise")
+    finally:
+        db.close()
+
+
+def test_pandas_is_named_when_it_is_missing(open_database: OpenDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """to_pandas without pandas names the pip command."""
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    db = open_database(embed=None)
+    with pytest.raises(MissingExtra, match="pip install pandas"):
+        db.search("a").to_pandas()
+
+
+def test_embedders_digest_is_what_counts_when_reopened(open_database: OpenDatabase, tmp_path: Path) -> None:
+    """The same model under another name or path opens the database; the digest decides."""
+    with open_database(tmp_path / "db") as db:
+        db.add(DOCS)
+    renamed = replace(EMBEDDER, name="renamed")
+    assert open_database(tmp_path / "db", embed=renamed).search("beta text", mode="dense")[0].id == "beta"

@@ -1,0 +1,259 @@
+"""Searching: modes, reranking, filters, and what comes back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from backends.errors import InvalidInput, InvalidModel, UnknownModel
+from rerank import RerankError
+from vectorsearch.errors import DimensionMismatch, EmptyQuery, NonFiniteVector, UnknownMode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import vectorsearch as vs
+
+    from .conftest import OpenDatabase
+
+DOCS = [
+    {"id": "csv", "title": "csv.reader", "text": "process lines of a comma separated file", "metadata": {"kind": "f"}},
+    {"id": "json", "title": "json.loads", "text": "deserialize a document to an object", "metadata": {"kind": "f"}},
+    {"id": "re", "title": "re.sub", "text": "replace every match of a pattern", "metadata": {"kind": "m"}},
+    {"id": "glob", "title": "glob.glob", "text": "list the files that match a pattern", "metadata": {"kind": "m"}},
+]
+
+
+@pytest.fixture
+def db(open_database: OpenDatabase) -> vs.Database:
+    """Give a database in memory with four documents."""
+    database = open_database()
+    database.add(DOCS)
+    return database
+
+
+def test_hits_carry_every_stages_score(db: vs.Database) -> None:
+    """A hybrid, reranked hit shows the lexical, dense, fused and rerank scores, as plain floats, best logit first."""
+    result = db.search("comma separated file", k=2, rerank=True)
+    hit = result[0]
+    assert (hit.id, hit.rank, hit.score_kind) == ("csv", 1, "rerank")
+    assert set(hit.scores) == {"lexical", "dense", "fused", "rerank"}
+    assert all(type(score) is float for score in hit.scores.values())
+    assert hit.score == hit.scores["rerank"]
+    assert [stage.stage for stage in result.stats] == ["lexical", "encode", "dense", "fuse", "fetch", "rerank"]
+    assert result.degraded == ()
+
+
+def test_stats_say_cold_once_when_a_model_is_first_used(db: vs.Database) -> None:
+    """The first rerank waits for its model, the second finds it."""
+
+    def cold() -> bool:
+        return next(stage.cold for stage in db.search("pattern", rerank=True).stats if stage.stage == "rerank")
+
+    assert [cold(), cold()] == [True, False]
+
+
+def test_thirteenth_hit_comes_first_when_the_reranker_prefers_it(open_database: OpenDatabase) -> None:
+    """S1: depth and k are apart: what stage one ranks 13th may come first for k=5, rerank_depth=20."""
+    db = open_database(embed=None)
+    db.add({"id": f"d{i:02}", "text": "word " * (30 - i) + "other " * i} for i in range(25))
+    first_stage = [hit.id for hit in db.search("word", mode="lexical", k=20)]
+    wanted = first_stage[12]
+
+    def prefers(_query: str, texts: list[str]) -> list[float]:
+        assert len(texts) == 20
+        text = db.get(wanted)
+        return [float(text is not None and candidate == text.text) for candidate in texts]
+
+    hits = db.search("word", mode="lexical", k=5, rerank=prefers, rerank_depth=20)
+    assert hits[0].id == wanted
+    assert len(hits) == 5
+    assert [hit.id for hit in hits[1:]] == first_stage[:4]
+
+
+def test_hits_past_the_depth_follow_in_first_stage_order(db: vs.Database) -> None:
+    """What the reranker did not read keeps its order behind what it did, and its own kind of score."""
+    plain = [hit.id for hit in db.search("pattern match file", k=4)]
+    reranked = db.search("pattern match file", k=4, rerank=lambda _q, texts: [1.0] * len(texts), rerank_depth=1)
+    assert [hit.id for hit in reranked] == plain
+    assert [hit.score_kind for hit in reranked] == ["rerank", "fused", "fused", "fused"]
+
+
+def test_reranker_is_not_called_when_there_is_nothing_to_rerank(open_database: OpenDatabase) -> None:
+    """S30: no hits give `[]` without calling the reranker; one hit is reranked as one."""
+    db = open_database(embed=None)
+    calls: list[int] = []
+
+    def counting(_query: str, texts: list[str]) -> list[float]:
+        calls.append(len(texts))
+        return [0.5] * len(texts)
+
+    assert list(db.search("nothing", rerank=counting)) == []
+    assert calls == []
+    db.add([{"id": "one", "text": "something"}])
+    assert [hit.score for hit in db.search("something", rerank=counting)] == [0.5]
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+def test_filter_applies_to_every_branch(db: vs.Database, mode: str) -> None:
+    """S27: with a filter, no retriever brings a document that doesn't match it."""
+    hits = db.search("pattern file document", mode=mode, filter={"kind": "m"})
+    assert {hit.id for hit in hits} == {"re", "glob"}
+
+
+def test_texts_keep_rank_order(db: vs.Database) -> None:
+    """S52: texts are fetched in one query and still come in the hits' order."""
+    for hit in db.search("replace files that match a comma separated pattern", k=4):
+        assert hit.text == next(doc["text"] for doc in DOCS if doc["id"] == hit.id)
+
+
+def test_result_is_empty_when_k_is_zero(db: vs.Database) -> None:
+    """S67: k=0 gives no hits, and runs no retriever."""
+    result = db.search("pattern", k=0)
+    assert list(result) == []
+    assert all(stage.stage not in {"lexical", "dense"} for stage in result.stats)
+
+
+def test_negative_cosine_is_returned(open_database: OpenDatabase) -> None:
+    """S67: a document that points the other way is a hit with a negative score."""
+    db = open_database(embed=None)
+    db.add([{"id": "away", "text": "", "vector": [-1.0, 0.0]}])
+    assert db.search(vector=[1.0, 0.0])[0].score == pytest.approx(-1.0)
+
+
+def test_own_vectors_are_searched_when_there_is_no_embedder(open_database: OpenDatabase) -> None:
+    """S34: vectors of any length rank by cosine, at most 1, and the caller's array is unchanged."""
+    db = open_database(embed=None)
+    db.add([{"id": "far", "text": "", "vector": [100.0, 100.0]}, {"id": "near", "text": "", "vector": [0.02, 0.0]}])
+    query = np.array([5.0, 0.0], dtype=np.float32)
+    hits = db.search(vector=query)
+    assert [hit.id for hit in hits] == ["near", "far"]
+    assert hits[0].score <= 1.0
+    assert query.tolist() == [5.0, 0.0]
+
+
+def test_vector_takes_the_encoders_place(db: vs.Database) -> None:
+    """A query with a vector is not embedded."""
+    vector = db.get("re").vector  # type: ignore[union-attr]  # it was added above
+    result = db.search("pattern", vector=vector)
+    assert "encode" not in [stage.stage for stage in result.stats]
+    assert result[0].id == "re"
+
+
+def test_weights_shift_the_fusion(db: vs.Database) -> None:
+    """A weight of zero on one list leaves the other's order."""
+    lexical = [hit.id for hit in db.search("match a pattern", mode="lexical")]
+    weighted = [hit.id for hit in db.search("match a pattern", weights={"dense": 0.0})]
+    assert weighted[: len(lexical)] == lexical
+
+
+@pytest.mark.parametrize(
+    "query", ["what's the…?", "AND", "NEAR(", "multi-agent", '"', "a\x00b", "\ud800", "🙂", "苹果", "*"]
+)
+@pytest.mark.parametrize("mode", ["auto", "lexical"])
+def test_no_text_can_raise(db: vs.Database, query: str, mode: str) -> None:
+    """S9: operators, quotes, NUL, emoji and lone surrogates are words, or nothing; none is an error."""
+    assert db.search(query, mode=mode, rerank=True).degraded == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"query": ""}, EmptyQuery, "the query is empty"),
+        ({"query": None}, EmptyQuery, "the query is empty"),
+        ({"query": "a", "mode": "fuzzy"}, UnknownMode, "mode 'fuzzy' is unknown"),
+        ({"query": "a", "fusion": "sum"}, InvalidInput, "fusion 'sum' is unknown"),
+        ({"query": "a", "rerank": "no-such-model"}, UnknownModel, "no model 'no-such-model'"),
+        ({"query": "a", "rerank": "bge-small-en-v1.5-int8"}, InvalidInput, "'cross-encode' is needed"),
+        ({"query": "a", "rerank": 5}, InvalidInput, "can't rerank"),
+        ({"query": "a", "vector": [1.0, 2.0]}, DimensionMismatch, r"\(2,\)"),
+        ({"query": "a", "vector": [float("nan")] * 64}, NonFiniteVector, "NaN"),
+        ({"query": "a", "vector": [[1.0]]}, InvalidInput, r"shape \(1, 1\)"),
+        ({"query": "a", "filter": {"kind": {"$gt": 1}}}, InvalidInput, "kind"),
+        ({"query": "a", "weights": {"bm25": 1}}, InvalidInput, "bm25"),
+        ({"query": 5}, InvalidInput, "query"),
+    ],
+)
+def test_argument_is_refused_when_it_can_not_be_used(
+    db: vs.Database, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """Each wrong argument has an error of its own that names it and its value."""
+    with pytest.raises(error, match=message):
+        db.search(**options)
+
+
+def test_rerank_name_is_checked_when_nothing_matches(open_database: OpenDatabase) -> None:
+    """An unknown reranker is an error at once, even on an empty database."""
+    with pytest.raises(UnknownModel):
+        open_database(embed=None).search("a", rerank="no-such-model")
+
+
+def test_default_reranker_is_missed_clearly(open_database: OpenDatabase) -> None:
+    """rerank=True without a default is an error that says what to do."""
+    with pytest.raises(InvalidInput, match="name a model"):
+        open_database(rerank=None).search("a", rerank=True)
+
+
+def test_failing_reranker_degrades_or_raises_as_asked(db: vs.Database) -> None:
+    """The fused order stays when a reranker fails, and says so; or the error is raised, as asked."""
+
+    def broken(_query: str, _texts: list[str]) -> list[float]:
+        raise RuntimeError("no")
+
+    plain = [hit.id for hit in db.search("pattern")]
+    result = db.search("pattern", rerank=broken)
+    assert [hit.id for hit in result] == plain
+    assert result.degraded == ("rerank:error",)
+    assert "RuntimeError" in (result.stats[-1].error or "")
+    with pytest.raises(RerankError):
+        db.search("pattern", rerank=broken, on_rerank_error="raise")
+
+
+def test_missing_scores_keep_their_place_and_are_reported(db: vs.Database) -> None:
+    """A NaN score leaves the hit where the first stage put it."""
+    plain = [hit.id for hit in db.search("pattern match", mode="lexical")]
+    result = db.search("pattern match", mode="lexical", rerank=lambda _q, texts: [float("nan")] * len(texts))
+    assert [hit.id for hit in result] == plain
+    assert result.degraded == ("rerank:missing-scores",)
+
+
+def test_trec_lines_strictly_decrease(db: vs.Database) -> None:
+    """S37: exported scores strictly decrease, so that no tool reorders ties."""
+    lines = [line.split() for line in db.search("pattern", k=4).to_trec("q1").splitlines()]
+    scores = [float(line[4]) for line in lines]
+    assert scores == sorted(scores, reverse=True)
+    assert len(set(scores)) == len(scores)
+    assert [line[3] for line in lines] == ["1", "2", "3", "4"]
+
+
+def test_explain_prints_the_plan_and_what_happened(db: vs.Database, capsys: pytest.CaptureFixture[str]) -> None:
+    """Explain gives the tree before anything runs; analyze and explain=True set what happened beside it."""
+    before = str(db.explain("pattern", rerank=True))
+    assert "test-reranker" in before
+    assert "cold" in before
+    assert "ms" not in before
+    assert db.models().counters.lazy_loads == 1  # the embedder, when the documents were added
+    analyzed = db.explain("pattern", rerank=True, analyze=True)
+    assert analyzed.result is not None
+    assert "out," in str(analyzed)
+    db.search("pattern", explain=True)
+    assert capsys.readouterr().out.startswith("search  mode=hybrid")
+
+
+def test_result_is_a_sequence_of_plain_values(db: vs.Database) -> None:
+    """A result slices as a list does, and its dictionary is fit for JSON."""
+    result = db.search("pattern", k=3)
+    assert len(result) == 3
+    assert [hit.rank for hit in result[:2]] == [1, 2]
+    assert result.to_dict()["hits"][0]["id"] == result[0].id
+    assert "3 hits" not in repr(result)
+    assert result[0].id in repr(result)
+
+
+def test_folder_is_refused_when_it_holds_no_model(db: vs.Database, tmp_path: Path) -> None:
+    """A folder that holds no model is named in the error."""
+    with pytest.raises(InvalidModel, match=r"lacks config.json"):
+        db.search("a", rerank=tmp_path)
