@@ -74,7 +74,7 @@ class _Naming:
         """Return the sort key: few dots, the object's own last name, near its class, short, defined early."""
         own_name = getattr(self.obj, "__name__", None) == self.name.rpartition(".")[2]
         length = len(self.name) if self.owner else 0
-        return self.name.count("."), not own_name, self.distance, len(self.module), length, self.position, self.name
+        return self.name.count("."), not own_name, len(self.module), self.distance, length, self.position, self.name
 
 
 def find_objects() -> list[Found]:
@@ -196,17 +196,20 @@ def _class_members(naming: _Naming, public_classes: Mapping[int, _Naming]) -> It
         return
     seen: set[str] = set()
     for distance, base in enumerate(owner.__mro__):
-        if base is not owner and id(base) in public_classes:
+        # socket.socket is written in two languages: its C half is public as well, but as SocketType.
+        is_half = base.__name__ == owner.__name__ and base.__module__.startswith("_")
+        if base is not owner and id(base) in public_classes and not is_half:
             continue
         for position, (name, raw) in enumerate(vars(base).items()):
             special = name.startswith("__") and name.endswith("__")
             if name in seen or (name.startswith("_") and not special):
                 continue
-            seen.add(name)
             obj = _unbound(raw)
+            if docstring_of(obj):
+                seen.add(name)
             bases = [parent for parent in base.__mro__[1:] if id(parent) in public_classes and name in vars(parent)]
             if not _repeats(obj, [_unbound(vars(parent)[name]) for parent in bases]):
-                yield _Naming(f"{naming.name}.{name}", naming.module, obj, position, base, distance)
+                yield _Naming(f"{naming.name}.{name}", naming.module, obj, position, base, 0 if is_half else distance)
 
 
 def _repeats(obj: object, overridden: list[object]) -> bool:
@@ -225,7 +228,7 @@ def _best_names(namings: Iterable[_Naming]) -> dict[int, _Naming]:
 
 
 def _merge_aliases(namings: list[_Naming]) -> list[Found]:
-    documented = [naming for naming in namings if docstring_of(naming.obj) and _kind(naming.obj, naming.owner)]
+    documented = [naming for naming in namings if _says_something(naming) and _kind(naming.obj, naming.owner)]
     names: defaultdict[int, set[str]] = defaultdict(set)
     for naming in documented:
         names[id(naming.obj)].add(naming.name)
@@ -239,6 +242,10 @@ def _merge_aliases(namings: list[_Naming]) -> list[Found]:
         kind = _kind(naming.obj, naming.owner)
         found.append(Found(naming.name, naming.module, kind, naming.obj, tuple(sorted(names[key] - {naming.name}))))
     return sorted(found, key=lambda entry: entry.name)
+
+
+def _says_something(naming: _Naming) -> bool:
+    return docstring_of(naming.obj) not in {"", naming.name.rpartition(".")[2]}
 
 
 def _special_doc(naming: _Naming) -> tuple[str, str] | None:
