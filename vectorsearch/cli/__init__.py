@@ -19,9 +19,9 @@ app = typer.Typer(
     help="Embeddable hybrid search: BM25 and dense vectors, fused, and reranked by models under one memory budget.",
     epilog="Exit codes: 0 all was done, 1 something failed or was left out, 2 wrong usage, 130 interrupted.",
 )
-app.command("index", help=index.HELP)(index.index)
-app.command("search", help=search.HELP)(search.search)
-app.command("evaluate", help=evaluate.HELP)(evaluate.evaluate)
+app.command("index", help=output.reflow(index.HELP))(index.index)
+app.command("search", help=output.reflow(search.HELP))(search.search)
+app.command("evaluate", help=output.reflow(evaluate.HELP))(evaluate.evaluate)
 app.command("info")(info.info)
 app.add_typer(models.app, name="models")
 app.add_typer(collections.app, name="collections")

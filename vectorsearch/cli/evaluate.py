@@ -42,8 +42,7 @@ deadline is set. Figures are remembered under a digest of all that they depend o
 [bold]Examples[/]
 
   vectorsearch evaluate --collection scifact --rerank default
-
-  vectorsearch evaluate --db my.db --queries queries.jsonl --qrels qrels.tsv --mode hybrid --run hybrid.trec --json"""
+  vectorsearch evaluate --db my.db --queries q.jsonl --qrels q.tsv --mode hybrid"""
 
 _COMPLETE = "complete"  # a file in a cached database: every row of the corpus is in
 
@@ -61,10 +60,12 @@ def evaluate(
         Path | None, typer.Option(help="Judgments, BEIR's TSV or TREC's.", exists=True, dir_okay=False, metavar="FILE")
     ] = None,
     split: Annotated[str, typer.Option(help="Which of the collection's judgments.", metavar="NAME")] = "test",
-    mode: Annotated[list[str] | None, typer.Option(help="A system; may be repeated.", metavar=MODES)] = None,
+    mode: Annotated[list[str] | None, typer.Option(help=f"A system: {MODES}; may be repeated.", metavar="MODE")] = None,
     rerank: RerankName = "none",
-    depth: Annotated[int, typer.Option(help="How many hits the reranker reads.", min=1)] = DEFAULT_RERANK_DEPTH,
-    k: Annotated[int, typer.Option(help="How many hits are measured.", min=1)] = RANKING_DEPTH,
+    depth: Annotated[
+        int, typer.Option(help="How many hits the reranker reads.", min=1, metavar="N")
+    ] = DEFAULT_RERANK_DEPTH,
+    k: Annotated[int, typer.Option(help="How many hits are measured.", min=1, metavar="N")] = RANKING_DEPTH,
     limit: Annotated[int | None, typer.Option(help="Only the first N judged queries.", min=1, metavar="N")] = None,
     run: Annotated[
         Path | None,

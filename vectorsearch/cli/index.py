@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +29,6 @@ again. Bad rows go to rejects.jsonl in the database's folder, with their number 
 [bold]Examples[/]
 
   vectorsearch index corpus.jsonl --db my.db
-
   zcat parts/*.gz | vectorsearch index - --db my.db --embed none"""
 
 REJECTS_NAME = "rejects.jsonl"
@@ -42,7 +40,8 @@ def index(
     db: DatabaseFolder,
     embed: EmbedName = DEFAULT,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", help="Documents in one transaction; what a kill can lose.", min=1)
+        int,
+        typer.Option("--batch-size", help="Documents in one transaction; what a kill can lose.", min=1, metavar="N"),
     ] = DEFAULT_BATCH_SIZE,
     backend: BackendName = None,
     language: Language = DEFAULT,
@@ -52,17 +51,19 @@ def index(
     _check_sources(corpus)
     with open_or_make(db, embed=embed, backend=backend, language=language) as database:
         report, interrupted = index_with_progress(database, corpus, db / REJECTS_NAME, batch_size=batch_size)
-        values = {**asdict(report), "documents": database.count(), "interrupted": interrupted}
+        documents = database.count()
     rejects = str(db / REJECTS_NAME) if report.rejected else None
     if as_json:
-        output.print_json({"db": str(db), **values, "rejects": rejects})
+        counts = {name: getattr(report, name) for name in ("rows", "stored", "unchanged", "rejected", "failures")}
+        values = {**counts, "documents": documents, "interrupted": interrupted, "rejects": rejects}
+        output.print_json({"db": str(db), **values})
     for failure in report.failures:
         output.print_error(failure)
     if interrupted:
         output.print_error(f"interrupted: {_stored(report)}; run the same command to go on")
         raise typer.Exit(INTERRUPTED)
     if not as_json:
-        _print_report(report, values["documents"], rejects)
+        _print_report(report, documents, rejects)
     if not report.complete:
         raise typer.Exit(FAILED)
 
@@ -109,14 +110,12 @@ def _check_sources(sources: list[str]) -> None:
 
 
 def _stored(report: IngestReport) -> str:
-    return f"{report.stored + report.unchanged:,} documents stored"
+    return f"{output.counted(report.stored + report.unchanged, 'document')} stored"
 
 
 def _print_report(report: IngestReport, documents: int, rejects: str | None) -> None:
-    counts = (
-        f"{report.rows:,} rows: {report.stored:,} stored, {report.unchanged:,} unchanged, {report.rejected:,} rejected"
-    )
-    output.out.print(Text(counts))
+    counts = ", ".join(f"{getattr(report, name):,} {name}" for name in ("stored", "unchanged", "rejected"))
+    output.out.print(Text(f"{output.counted(report.rows, 'row')}: {counts}"))
     if rejects:
-        output.print_warning(f"{report.rejected:,} rows were rejected; the reasons are in {rejects}")
-    output.out.print(Text(f"{documents:,} documents in the database", style="dim"))
+        output.print_warning(f"{output.counted(report.rejected, 'row')} rejected; the reasons are in {rejects}")
+    output.out.print(Text(f"{output.counted(documents, 'document')} in the database", style="dim"))

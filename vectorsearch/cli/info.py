@@ -9,6 +9,8 @@ from vectorsearch.cli.opening import DatabaseFolder, open_existing
 def info(*, db: DatabaseFolder, as_json: output.Json = False) -> None:
     """Show a database's settings, sizes, and the state of its derived files."""
     with open_existing(db) as database:
+        with output.Meter("updating indexes", "rows") as meter:
+            database.refresh(progress=meter.update)
         values = database.info()
     if as_json:
         output.print_json(values)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vectorsearch.database import Database
 
 NONE = "none"
-MODES = "|".join(get_args(Mode))
+MODES = ", ".join(get_args(Mode))
 
 DatabaseFolder = Annotated[Path, typer.Option("--db", help="Folder of the database.", file_okay=False, metavar="DIR")]
 EmbedName = Annotated[
@@ -59,7 +59,7 @@ def as_mode(name: str) -> Mode:
     for mode in get_args(Mode):
         if mode == name:
             return cast("Mode", mode)
-    raise typer.BadParameter(f"{name!r} is none of {', '.join(get_args(Mode))}", param_hint="--mode")
+    raise typer.BadParameter(f"{name!r} is none of {MODES}", param_hint="--mode")
 
 
 def open_existing(folder: Path, *, backend: str | None = None) -> Database:

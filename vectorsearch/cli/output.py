@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -61,11 +60,29 @@ def print_note(text: str) -> None:
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """Print names and values, one pair a line; nested ones as `outer · inner`."""
-    table = Table.grid(padding=(0, 2))
-    for name, value in _flat(facts):
-        table.add_row(Text(name, style="dim"), Text(value))
-    out.print(table)
+    """Print names and values, one pair a line and never cut; nested ones as `outer · inner`."""
+    rows = _flat(facts)
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        out.print(Text.assemble((name.ljust(width + 2), "dim"), value), soft_wrap=True)
+
+
+def print_clipped(text: Text, *, right: Text | None = None) -> None:
+    """Print one line, cut to the terminal's width; `right` ends at its edge."""
+    room = out.width - (len(right) + 2 if right else 0)
+    text.truncate(room, overflow="ellipsis", pad=right is not None)
+    out.print(Text.assemble(text, "  ", right) if right else text, no_wrap=True)
+
+
+def counted(n: int, noun: str) -> str:
+    """Return "1 row", "2 rows"."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def reflow(text: str) -> str:
+    """Join the lines of each paragraph, so that help is wrapped to the terminal; indented lines stay as they are."""
+    paragraphs = text.strip().split("\n\n")
+    return "\n\n".join(p if p.startswith("  ") else " ".join(p.split("\n")) for p in paragraphs)
 
 
 def one_line(text: str) -> str:
@@ -129,6 +146,8 @@ class Meter:
 
     def update(self, done: float, total: float | None, count: float | None = None) -> None:
         """Say how far it is; `count` is `done` if left out."""
+        if total == 0:
+            return
         self._progress.start()  # only now: what needs no work shows no bar
         now = self._clock()
         count = done if count is None else count
@@ -159,6 +178,8 @@ class Meter:
     def _rate(self, rate: float) -> str:
         if self._unit == "bytes":
             return f"{format_mib(rate)}/s"
+        if 0 < rate < 1:
+            return f"{1 / rate:.1f} s each"
         return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"  # noqa: PLR2004 -- digits
 
 
@@ -173,10 +194,20 @@ def _flat(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         name = f"{prefix}{key.replace('_', ' ')}"
         if isinstance(value, dict):
             rows.extend(_flat(value, f"{name} · "))
-        elif key.endswith("nbytes") and isinstance(value, int):
-            rows.append((name.removesuffix(" nbytes"), format_mib(value)))
-        elif isinstance(value, int) and not isinstance(value, bool):
-            rows.append((name, f"{value:,}"))
         else:
-            rows.append((name, one_line("none" if value is None else str(value))))
+            is_size = key.endswith("nbytes") and isinstance(value, int)
+            rows.append((name.removesuffix(" nbytes"), format_mib(value) if is_size else _shown(value)))
     return rows
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case list() | tuple():
+            return ", ".join(_shown(item) for item in value)
+    return one_line(str(value))

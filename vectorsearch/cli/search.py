@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from backends import catalogue
@@ -19,7 +18,7 @@ from vectorsearch.query.explain import Explanation
 
 if TYPE_CHECKING:
     from vectorsearch.database import Database
-    from vectorsearch.results import Hit, SearchResult
+    from vectorsearch.results import SearchResult
     from vectorsearch.types import Mode, Scalar
 
 HELP = """Search a database and print the best hits.
@@ -30,10 +29,8 @@ and the exit code is 1.
 [bold]Examples[/]
 
   vectorsearch search "parse a csv file" --db my.db
-
   vectorsearch search "parse a csv file" --db my.db --rerank default --explain
-
-  vectorsearch search "tax law" --db my.db --filter lang=en --filter year=2020 --json"""
+  vectorsearch search "tax law" --db my.db --filter year=2020 --json"""
 
 RerankName = Annotated[
     str,
@@ -49,13 +46,14 @@ def search(
     query: Annotated[str, typer.Argument(help="What to look for.", metavar='"QUERY"')],
     *,
     db: DatabaseFolder,
-    k: Annotated[int, typer.Option("-k", help="Number of hits.", min=0)] = 10,
+    k: Annotated[int, typer.Option("-k", help="Number of hits.", min=0, metavar="N")] = 10,
     mode: Annotated[
-        str, typer.Option(help="Which retrievers to ask; auto is hybrid if there is an embedder.", metavar=MODES)
+        str, typer.Option(help=f"{MODES}; auto is hybrid if there is an embedder.", metavar="MODE")
     ] = "auto",
     rerank: RerankName = "none",
     rerank_depth: Annotated[
-        int | None, typer.Option(help="How many hits the reranker reads; the larger of k and 50 by default.", min=0)
+        int | None,
+        typer.Option(help="How many hits the reranker reads; the larger of k and 50 by default.", min=0, metavar="N"),
     ] = None,
     filters: Annotated[
         list[str] | None,
@@ -145,26 +143,17 @@ def degradations(result: SearchResult) -> list[str]:
 
 
 def _print_hits(result: SearchResult) -> None:
-    table = Table.grid(padding=(0, 2), expand=True)
-    table.add_column(justify="right", style="cyan", no_wrap=True)
-    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-    table.add_column(justify="right", no_wrap=True)
+    width = len(str(len(result)))
     for hit in result:
-        table.add_row(str(hit.rank), _hit_text(hit), Text(f"{hit.score:.4g}", style="green"))
-    if result.hits:
-        output.out.print(table)
+        score = f"{hit.score:.4g}"
+        heading = Text(f"{hit.rank:>{width}}  ", style="cyan")
+        heading.append(output.one_line(hit.id), style="bold default")
+        output.print_clipped(heading, right=Text(score, style="green"))
+        for line, style in ((hit.title, ""), (hit.text[:1000], "dim")):
+            if line:
+                output.print_clipped(Text(" " * (width + 2)).append(output.one_line(line), style=style))
     stages = [result.plan.mode] + (["rerank"] if result.plan.rerank else [])
-    found = f"{len(result)} hits" if result.hits else "no hits"
-    summary = (
-        f"{found}, {' + '.join(stages)}, {result.plan.documents:,} documents, {output.format_ms(result.latency_ms)}"
-    )
-    output.out.print(Text(summary, style="dim"))
-
-
-def _hit_text(hit: Hit) -> Text:
-    text = Text(output.one_line(hit.id), style="bold")
-    for line in (hit.title, hit.text):
-        shown = output.one_line(line[:500])
-        if shown and shown != output.one_line(hit.id):
-            text.append("\n" + shown, style="not bold dim" if line is hit.text else "not bold")
-    return text
+    found = output.counted(len(result), "hit") if result.hits else "no hits"
+    documents = output.counted(result.plan.documents, "document")
+    time = output.format_ms(result.latency_ms)
+    output.out.print(Text(f"{found}, {' + '.join(stages)}, {documents}, {time}", style="dim"))
