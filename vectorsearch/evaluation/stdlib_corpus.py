@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import enum
-import inspect
 import json
 import os
 import platform
-import re
 import shutil
 import site
+import subprocess
 import sys
 import tempfile
-import types
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from backends.errors import InvalidInput, VectorSearchError
+from vectorsearch.evaluation import stdlib_objects
 from vectorsearch.evaluation.collections import read_qrels, read_queries
-from vectorsearch.evaluation.stdlib_objects import Found, docstring_of, find_objects
 
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "build.json")
 
 Progress = Callable[[int, int], None]
@@ -31,15 +27,23 @@ def build_corpus() -> Iterator[dict[str, Any]]:
     """Yield one BEIR row for each documented public object of the standard library, sorted by `_id`.
 
     Rows are `{"_id": "csv.reader", "title": name and signature, "text": docstring, "metadata": {"module", "kind",
-    "aliases"}}`; `aliases` is there only where the object has other public names. The rows depend on the Python
-    version, the platform and the optional parts of the build, and on nothing else.
+    "aliases"}}`; `aliases` is there only where the object has other public names. A fresh, isolated interpreter
+    builds them, so that they depend on the Python version, the platform and the optional parts of the build, and on
+    nothing that this process has imported or patched; nor is anything imported here.
 
     Raises:
-        VectorSearchError: The interpreter runs with `-OO`, which removes docstrings.
+        VectorSearchError: The interpreter can't be started, or fails; the message holds its last line.
     """
-    if sys.flags.optimize >= 2:  # noqa: PLR2004 - the interpreter's own level
-        raise VectorSearchError("Python runs with -OO, which removes docstrings: run it without, and build again")
-    return (_row(found) for found in find_objects())
+    # -I: no environment variables, no current folder; -S: no site-packages, whose .pth files may patch the library.
+    command = [sys.executable, "-I", "-S", stdlib_objects.__file__]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)  # noqa: S603 - this interpreter and a file of this package
+    except OSError as exc:
+        raise VectorSearchError(f"can't start {sys.executable!r} to build the stdlib corpus: {exc}") from exc
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise VectorSearchError(f"{sys.executable} failed to build the stdlib corpus ({done.returncode}): {reason}")
+    return map(json.loads, done.stdout.splitlines())
 
 
 def write_collection(folder: Path, progress: Progress | None = None) -> Path:
@@ -51,7 +55,7 @@ def write_collection(folder: Path, progress: Progress | None = None) -> Path:
 
     Raises:
         InvalidInput: `folder` holds something else.
-        VectorSearchError: The questions were not installed, or Python runs with `-OO`.
+        VectorSearchError: The questions were not installed, or `build_corpus` failed.
     """
     source = find_questions()
     if folder.exists() and (not folder.is_dir() or not _is_replaceable(folder)):
@@ -84,55 +88,6 @@ def find_questions() -> Path:
         if (place / "queries.jsonl").is_file():
             return place
     raise VectorSearchError(f"no questions of the stdlib collection in {', '.join(map(str, places))}: reinstall")
-
-
-def _row(found: Found) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"module": found.module, "kind": found.kind}
-    if found.aliases:
-        metadata["aliases"] = list(found.aliases)
-    text = _ADDRESS.sub("", docstring_of(found.obj))
-    return {"_id": found.name, "title": found.name + _signature(found), "text": text, "metadata": metadata}
-
-
-def _signature(found: Found) -> str:
-    """Return the call signature without annotations and without `self`, or "" where none can be found."""
-    if not callable(found.obj) or found.kind == "special form":
-        return ""
-    try:
-        signature = inspect.signature(found.obj)
-    except (ValueError, TypeError, NameError, AttributeError):  # the last two: defaults or annotations that name the absent
-        return ""
-    parameters = list(signature.parameters.values())
-    if found.kind == "method" and parameters and parameters[0].name in {"self", "cls", "type"}:
-        del parameters[0]
-    plain = [parameter.replace(annotation=parameter.empty, default=_default(parameter)) for parameter in parameters]
-    return _ADDRESS.sub("", str(inspect.Signature(plain)))
-
-
-class _Shown:
-    """A default value's stand-in: `repr` is exactly the text to show."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-def _default(parameter: inspect.Parameter) -> object:
-    """Return the default in a form that is the same on every run: `...` for objects and for paths of this machine."""
-    value = parameter.default
-    if value is parameter.empty:
-        return value
-    if isinstance(value, enum.Enum):
-        return _Shown(f"{type(value).__name__}.{value.name}" if value.name else "...")
-    if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
-        return _Shown(value.__name__)
-    if isinstance(value, str) and Path(value).is_absolute() and len(value) > 1:
-        return _Shown("...")
-    if value is None or isinstance(value, (bool, int, float, str, bytes)) or value in ((), [], {}):
-        return _Shown(repr(value))
-    return _Shown("...")
 
 
 def _is_replaceable(folder: Path) -> bool:

@@ -1,32 +1,33 @@
-"""Find the public objects of the running interpreter's standard library, each once, under its best name."""
+"""Find the public objects of an interpreter's standard library, each once, under its best name, and describe them.
+
+`stdlib_corpus` runs this file as a program of its own, so it imports nothing but the standard library.
+"""
 
 from __future__ import annotations
 
 import builtins
+import enum
 import functools
 import importlib
-import importlib.util
 import inspect
+import json
 import pkgutil
+import re
 import sys
-import sysconfig
 import types
 import warnings
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 # Why each group of modules is never imported. Names are top-level modules, or dotted for parts of a package.
 SKIPPED: dict[str, tuple[str, ...]] = {
-    "importing it acts: opens a browser, prints, hooks or initialises the terminal": (
-        "antigravity",
-        "this",
-        "readline",
-        "rlcompleter",
+    "importing it acts: opens a browser, prints, touches the terminal": (
+        *("antigravity", "this", "readline", "rlcompleter"),
     ),
     "needs Tcl/Tk, which many interpreters lack": ("tkinter", "turtle", "turtledemo", "idlelib"),
     "data or an installer, with nothing to call": ("pydoc_data", "ensurepip", "encodings"),
@@ -43,9 +44,9 @@ SKIPPED: dict[str, tuple[str, ...]] = {
         *("multiprocessing.popen_spawn_win32",),
     ),
 }
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _SKIPPED_NAMES = frozenset(name for names in SKIPPED.values() for name in names)
 _SKIPPED_PARTS = frozenset({"__main__", "test", "tests"})
-_STDLIB_FOLDERS = tuple(Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +78,25 @@ class _Naming:
         return self.name.count("."), not own_name, len(self.module), self.distance, length, self.position, self.name
 
 
+def describe(found: Found) -> dict[str, Any]:
+    """Return the object's row: its name as `_id`, name and signature as `title`, docstring as `text`, `metadata`."""
+    metadata: dict[str, Any] = {"module": found.module, "kind": found.kind}
+    if found.aliases:
+        metadata["aliases"] = list(found.aliases)
+    text = _ADDRESS.sub("", docstring_of(found.obj))
+    return {"_id": found.name, "title": found.name + _signature(found), "text": text, "metadata": metadata}
+
+
 def find_objects() -> list[Found]:
     """Return every documented public object of the standard library, sorted by name.
 
-    Imports the library's modules with warnings off, so call it where no other thread changes the warning filters.
+    Imports the library's modules, so it's meant for a process of its own.
     """
     namings: list[_Naming] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for public_name, module in _public_modules():
+        # All are imported before any is looked at: importing a part can replace what its package had under that name.
+        for public_name, module in list(_public_modules()):
             namings.append(_Naming(public_name, public_name, module, 0))
             namings.extend(_module_members(public_name, module))
         classes = _best_names(naming for naming in namings if isinstance(naming.obj, type))
@@ -140,19 +151,11 @@ def _is_private(name: str) -> bool:
 
 
 def _import(name: str) -> types.ModuleType | None:
-    """Import a module of the standard library; None where this build lacks it or another file takes its place."""
+    """Import a module; None where this build of the interpreter lacks it."""
     try:
-        spec = importlib.util.find_spec(name)
-        # A user's ./code.py must not run just because the standard library has a module of that name.
-        if spec is None or not (spec.origin in {"built-in", "frozen"} or _is_in_stdlib(spec.origin)):
-            return None
         return importlib.import_module(name)
-    except (ImportError, ValueError):  # ValueError: sys.modules holds it without a spec
+    except ImportError:
         return None
-
-
-def _is_in_stdlib(origin: str | None) -> bool:
-    return origin is not None and any(folder in Path(origin).resolve().parents for folder in _STDLIB_FOLDERS)
 
 
 def _module_members(public_name: str, module: types.ModuleType) -> Iterator[_Naming]:
@@ -251,3 +254,48 @@ def _says_something(naming: _Naming) -> bool:
 def _special_doc(naming: _Naming) -> tuple[str, str] | None:
     last = naming.name.rpartition(".")[2]
     return (last, docstring_of(naming.obj)) if naming.owner is not None and last.startswith("__") else None
+
+
+def _signature(found: Found) -> str:
+    """Return the call signature without annotations and without `self`, or "" where none can be found."""
+    if not callable(found.obj) or found.kind == "special form":
+        return ""
+    try:
+        signature = inspect.signature(found.obj)
+    except (ValueError, TypeError, NameError, AttributeError):  # a default or an annotation may name what is absent
+        return ""
+    parameters = list(signature.parameters.values())
+    if found.kind == "method" and parameters and parameters[0].name in {"self", "cls", "type"}:
+        del parameters[0]
+    plain = [parameter.replace(annotation=parameter.empty, default=_default(parameter)) for parameter in parameters]
+    return _ADDRESS.sub("", str(inspect.Signature(plain)))
+
+
+class _Shown:
+    """A default value's stand-in: `repr` is exactly the text to show."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _default(parameter: inspect.Parameter) -> object:
+    """Return the default in a form that is the same on every run: `...` for objects and for paths of this machine."""
+    value = parameter.default
+    if value is parameter.empty:
+        return value
+    if isinstance(value, enum.Enum):
+        return _Shown(f"{type(value).__name__}.{value.name}" if value.name else "...")
+    if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
+        return _Shown(value.__name__)
+    if isinstance(value, str) and Path(value).is_absolute() and len(value) > 1:
+        return _Shown("...")
+    if value is None or isinstance(value, (bool, int, float, str, bytes)) or value in ((), [], {}):
+        return _Shown(repr(value))
+    return _Shown("...")
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"{json.dumps(describe(found))}\n" for found in find_objects())
