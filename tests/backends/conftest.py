@@ -71,7 +71,8 @@ def graph(task: str = "embed", *, labels: int = 1, pooled: bool = False, poison:
 
 def tokenizer() -> Tokenizer:
     """Build a word-level tokenizer laid out as BERT's."""
-    made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
+    vocabulary = {word: i for i, word in enumerate(VOCABULARY)}
+    made = Tokenizer(models.WordLevel(vocabulary, unk_token=VOCABULARY[1]))
     made.normalizer = normalizers.Lowercase()
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     made.post_processor = processors.TemplateProcessing(

@@ -27,8 +27,8 @@ def words(make_folder: object) -> FolderTokenizer:
     [("", 2, False), ("csv", 3, False), ("a b c", 5, False), ("a b c a b c a", 8, True), ("a " * 20_000, 8, True)],
 )
 def test_tail_is_cut_and_said_when_a_text_is_long(
-    words: FolderTokenizer, text: str, length: int, truncated: bool
-) -> None:  # noqa: FBT001  (a parametrised case)
+    words: FolderTokenizer, text: str, length: int, *, truncated: bool
+) -> None:
     """S41: a row has at most max_length tokens, special ones included, and says whether it lost its tail."""
     rows = words.texts([text], 8)
     assert (len(rows.input_ids[0]), bool(rows.truncated[0])) == (length, truncated)
