@@ -24,23 +24,6 @@ from typing import Any
 import vectorsearch as vs
 
 WORDS = [f"{noun}{i}" for noun in ("index", "search", "vector", "lease") for i in range(4)]
-    "index",
-    "search",
-    "vector",
-    "model",
-    "lease",
-    "budget",
-    "query",
-    "rerank",
-    "token",
-    "score",
-    "batch",
-    "shard",
-    "merge",
-    "commit",
-    "page",
-    "cache",
-]
 
 
 def write_corpus(path: Path, n: int, rng: random.Random) -> None:
