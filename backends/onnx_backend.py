@@ -149,6 +149,9 @@ def _session_options(onnxruntime: Any) -> Any:  # noqa: ANN401  (onnxruntime has
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = usable_cores()
     options.inter_op_num_threads = 1
+    # Waiting threads sleep instead of spinning: a core that spins is taken from the lexical stage, and from whoever
+    # else runs on this machine.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # A pattern is kept per shape, and ragged batches have hundreds of shapes.
     options.enable_mem_pattern = False
     options.log_severity_level = 3  # errors reach the caller as exceptions; warnings about a graph help nobody
