@@ -89,9 +89,11 @@ def _make_room(draft: Draft, entry: Admission, missing: set[InstanceKey], earlie
         for number in policy.choose_victims(short, candidates) or ():
             draft.put(draft.generations[number], claimed_by=entry.number)
     # A claimed model is closed at its last release, unless the room has come from elsewhere by then.
-    for generation in [g for g in draft.generations.values() if g.claimed_by == entry.number]:
-        if not draft.in_use(generation) and _short(draft, missing, earlier, earlier.admissions) > 0:
-            draft.evict(generation)
+    idle = draft.claimed_and_idle(entry)
+    short = _short(draft, missing, earlier, earlier.admissions)
+    enough = policy.choose_victims(short, idle)
+    for number in [candidate.number for candidate in idle] if enough is None else enough:
+        draft.evict(draft.generations[number])
 
 
 def grant_wishes(draft: Draft) -> None:

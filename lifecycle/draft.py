@@ -95,17 +95,25 @@ class Draft:
     def candidates(self, protected: AbstractSet[InstanceKey]) -> list[policy.Candidate]:
         """Return whom an admission may ask to leave: whatever is open, not pinned and not protected."""
         return [
-            policy.Candidate(
-                number=g.number,
-                nbytes=g.charged_nbytes,
-                idle=not self.in_use(g),
-                priority=self.models[g.key].config.priority,
-                ready_at=g.ready_at,
-                last_used=g.last_used,
-            )
+            self._candidate(g)
             for g in self.generations.values()
             if g.is_open and not self.models[g.key].config.pinned and g.key not in protected
         ]
+
+    def claimed_and_idle(self, admission: Admission) -> list[policy.Candidate]:
+        """Return those whose last lease an admission has waited for, and which nobody uses any more."""
+        claimed = [g for g in self.generations.values() if g.claimed_by == admission.number]
+        return [self._candidate(g) for g in claimed if not self.in_use(g)]
+
+    def _candidate(self, generation: Generation) -> policy.Candidate:
+        return policy.Candidate(
+            number=generation.number,
+            nbytes=generation.charged_nbytes,
+            idle=not self.in_use(generation),
+            priority=self.models[generation.key].config.priority,
+            ready_at=generation.ready_at,
+            last_used=generation.last_used,
+        )
 
     # Moves.
 

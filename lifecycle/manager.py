@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import warnings
@@ -163,8 +164,7 @@ class ModelManager:
 
     def admit(self, lease: LeaseSet) -> None:
         """Wait until the keeper has given the lease its handles; a lease that finds no open gate calls this."""
-        if not lease.timeout_s >= 0:
-            raise InvalidInput(f"timeout_s is {lease.timeout_s}: give seconds >= 0")
+        _check_wait("timeout_s", lease.timeout_s)
         keys = tuple(dict.fromkeys(lease.keys))
         since = self.clock()
         deadline = since + lease.timeout_s
@@ -243,6 +243,7 @@ class ModelManager:
             UnloadFailed: its `close()` raised (it is quarantined).
             ModelNotRegistered: there is no such ref.
         """
+        _check_wait("drain_timeout_s", drain_timeout_s)
         key = self.key_of(ref)
         drain_by = self.clock() + drain_timeout_s
         number = self._keeper.call(lambda: self._ask_to_unload(key, ref, drain_by))
@@ -255,7 +256,7 @@ class ModelManager:
         number = next((g.number for g in reversed(generations) if g.phase is not Phase.QUARANTINED), None)
         self._keeper.happen(signals.UnloadAsked(key, drain_by))
         generation = self._keeper.state.generations.get(number or 0)
-        if generation is not None and generation.job is not Job.UNLOAD and generation.drain_by is None:
+        if generation is not None and generation.job is not Job.UNLOAD and generation.drain_by == math.inf:
             raise errors.UnloadTimeout(
                 f"model '{ref}' is in use, and drain_timeout_s is 0: give its leases time to end"
             )
@@ -288,6 +289,7 @@ class ModelManager:
             UnloadTimeout: a lease, a load or a `close()` was not done within `timeout_s`; all else is unloaded.
             UnloadFailed: a model's `close()` raised; all else is unloaded.
         """
+        _check_wait("timeout_s", timeout_s)
         self._keeper.call(lambda: self._keeper.happen(signals.CloseAsked(self.clock() + timeout_s)))
         self._keeper.wait_until(lambda state: not any(_is_leaving(state, number) for number in state.generations))
         self._keeper.join()
@@ -324,6 +326,12 @@ class ModelManager:
     def snapshot(self) -> ManagerSnapshot:
         """Return the budget, every model and the counters, as one immutable value; stops nobody."""
         return report.snapshot(self._keeper, self.clock())
+
+
+def _check_wait(name: str, seconds: float) -> None:
+    """Insist that every wait ends."""
+    if not 0 <= seconds < math.inf:
+        raise InvalidInput(f"{name} is {seconds}: give finite seconds >= 0")
 
 
 def _is_leaving(state: State, number: int) -> bool:

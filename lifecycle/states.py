@@ -80,7 +80,7 @@ class Model:
 class Generation:
     """One instance of a key.
 
-    `job` is the backend code running for it, and `deadline` that job's. `drain_by`, once set, means that it must
+    `job` is the backend code running for it, and `deadline` that job's. `drain_by`, once finite, means that it must
     leave as soon as nobody uses it, and by then. `claimed_by` is the admission that waits for its last lease:
     until that admission ends, nobody else may take a new one. A QUARANTINED generation keeps its job until late
     completion; if its `close()` raised, for ever.
@@ -93,7 +93,7 @@ class Generation:
     charged_nbytes: int
     job: Job | None = None
     deadline: float = math.inf
-    drain_by: float | None = None
+    drain_by: float = math.inf
     claimed_by: int | None = None
     refs: int = 0
     ready_at: float = 0.0
@@ -104,12 +104,12 @@ class Generation:
     @property
     def is_open(self) -> bool:
         """Return whether new leases may be taken on it."""
-        return self.phase is Phase.READY and self.claimed_by is None and self.drain_by is None
+        return self.phase is Phase.READY and self.claimed_by is None and self.drain_by == math.inf
 
     @property
     def is_live(self) -> bool:
         """Return whether a new admission may count on it: it is open, or will be when its load is done."""
-        return self.is_open or (self.phase in IN_FLIGHT and self.drain_by is None)
+        return self.is_open or (self.phase in IN_FLIGHT and self.drain_by == math.inf)
 
     @property
     def is_loaded(self) -> bool:
@@ -120,7 +120,7 @@ class Generation:
     def is_blocking(self) -> bool:
         """Return whether new admissions for its key must wait for its fate to be decided."""
         return (self.phase is Phase.READY and self.claimed_by is not None) or (
-            self.phase in IN_FLIGHT and self.drain_by is not None
+            self.phase in IN_FLIGHT and self.drain_by < math.inf
         )
 
 
@@ -171,7 +171,7 @@ class State:
         return frozenset(number for admission in self.queue for number in admission.generations or ())
 
     def phase_of(self, key: InstanceKey, now: float) -> Phase:
-        """Return the phase of a key at a time: that of its youngest generation which isn't on its way out, else its own."""
+        """Return the phase of a key at a time: that of a generation which isn't on its way out, else its own."""
         generations = [generation for generation in self.generations.values() if generation.key == key]
         live = [generation for generation in generations if generation.is_live or generation.is_blocking]
         if live:
@@ -193,7 +193,7 @@ class State:
                 continue
             if generation.job is not None:
                 times.append(generation.deadline)
-            elif generation.phase is Phase.DRAINING and generation.drain_by is not None:
+            elif generation.phase is Phase.DRAINING:
                 times.append(generation.drain_by)
             elif generation.is_open and config.ttl_s is not None and not config.pinned:
                 in_use = generation.refs > 0 or generation.number in held

@@ -82,7 +82,7 @@ def _loaded(draft: Draft, generation: Generation, nbytes: int) -> None:
         draft.effects.append(DeficitOpened(model.key, generation.number, -draft.free))
     if generation.phase is Phase.QUARANTINED:
         return
-    if model.config.warm_up and generation.drain_by is None:
+    if model.config.warm_up and generation.drain_by == math.inf:
         draft.start(generation, Phase.WARMING, Job.WARM_UP, generation.deadline)
     else:
         _loaded_and_warm(draft, generation)
@@ -93,7 +93,7 @@ def _loaded_and_warm(draft: Draft, generation: Generation) -> None:
     if generation.phase is Phase.QUARANTINED:
         draft.put(generation, job=None)
         return
-    draft.put(generation, phase=Phase.READY, job=None, ready_at=draft.now, last_used=draft.now)
+    draft.put(generation, phase=Phase.READY, job=None, deadline=math.inf, ready_at=draft.now, last_used=draft.now)
     draft.models[generation.key] = replace(draft.models[generation.key], failures=0, retry_at=-math.inf, error=None)
     draft.effects.append(
         ModelReady(generation.key, generation.number, generation.charged_nbytes, eager=generation.eager)
@@ -142,15 +142,13 @@ def _close_asked(draft: Draft, drain_by: float) -> None:
 def _quarantine_the_overdue(draft: Draft) -> None:
     """End every job and every drain that is past its deadline; nothing stays LOADING or DRAINING for ever."""
     for generation in list(draft.generations.values()):
-        if generation.phase is Phase.QUARANTINED:
-            continue
-        if generation.job is not None and generation.deadline <= draft.now:
-            late = TimeoutError(f"{generation.job.value} was not done in time")
-            draft.quarantine(generation, late)
-            if generation.job is not Job.UNLOAD:
-                draft.fail(generation, late)
-        elif generation.phase is Phase.DRAINING and draft.in_use(generation):
-            if generation.drain_by is not None and generation.drain_by <= draft.now:
+        match generation.phase:
+            case Phase.LOADING | Phase.WARMING | Phase.UNLOADING if generation.deadline <= draft.now:
+                late = TimeoutError(f"{generation.phase.value} was not done in time")
+                draft.quarantine(generation, late)
+                if generation.job is not Job.UNLOAD:
+                    draft.fail(generation, late)
+            case Phase.DRAINING if generation.drain_by <= draft.now and draft.in_use(generation):
                 draft.quarantine(generation)
 
 
@@ -160,7 +158,7 @@ def _let_go(draft: Draft) -> None:
         idle = not draft.in_use(generation)
         config = draft.models[generation.key].config
         match generation.phase:
-            case Phase.READY if generation.drain_by is not None:
+            case Phase.READY if generation.drain_by < math.inf:
                 draft.put(generation, phase=Phase.DRAINING, claimed_by=None)
             case Phase.READY if generation.is_open and idle and config.ttl_s is not None and not config.pinned:
                 if generation.last_used + config.ttl_s <= draft.now:

@@ -1,0 +1,419 @@
+"""Walk through every state that the pure heart can reach in a small world, and check every invariant in each.
+
+A world is the state, the jobs that run, what each caller does, and how much of the scenario's mischief (failures,
+clock jumps, orders) is left. Callers take hits on open generations without a step, as the handles let them, and the
+state learns of it through `observe`, as in the keeper. Worlds that differ in the names of generations and in the
+hour only are the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lifecycle import signals
+from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig
+from lifecycle.events import ModelEvicted, ModelExpired
+from lifecycle.states import IN_FLIGHT, Generation, Job, Limits, Phase, State, observe
+from lifecycle.transitions import step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LAZY = ModelConfig(warm_up=False)
+
+
+def key(name: str) -> InstanceKey:
+    """Return the key of a model that is only a name."""
+    return InstanceKey(name, "fake")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What there is, who asks for what, and how much may go wrong. One unit of size per letter of `sizes`' value."""
+
+    sizes: dict[str, int]
+    budget: int
+    callers: tuple[tuple[str, float], ...]  # (letters of the models, timeout)
+    configs: dict[str, ModelConfig] = field(default_factory=dict)
+    measured: dict[str, int] = field(default_factory=dict)
+    failures: int = 0
+    cancels: int = 0
+    clock_steps: int = 0
+    orders: tuple[str, ...] = ()  # "unload A", "unload-now A", "prefetch AB", "close"
+    max_parallel_loads: int = 2
+
+    def start(self) -> World:
+        """Return the world in which nothing has happened yet."""
+        state = State(
+            Limits(self.budget, self.max_parallel_loads, unload_timeout_s=2.0, backoff_s=1.0, backoff_cap_s=2.0)
+        )
+        jobs: frozenset[tuple[int, Job]] = frozenset()
+        for name, nbytes in self.sizes.items():
+            config = self.configs.get(name, LAZY)
+            state, effects = step(state, signals.Register(key(name), nbytes, config), 0.0)
+            jobs |= {(e.generation, e.job) for e in effects if isinstance(e, signals.Start)}
+        idle = tuple(Caller(tuple(map(key, names)), timeout) for names, timeout in self.callers)
+        return World(state, jobs, jobs, idle, self.failures, self.cancels, self.clock_steps, self.orders)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """One caller: first idle, then waiting (`admission`) or holding (`held`), then done."""
+
+    keys: tuple[InstanceKey, ...]
+    timeout: float
+    admission: int = 0
+    held: tuple[int, ...] = ()
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class World:
+    """One node of the walk."""
+
+    state: State
+    jobs: frozenset[tuple[int, Job]]
+    started: frozenset[tuple[int, Job]]
+    callers: tuple[Caller, ...]
+    failures: int
+    cancels: int
+    clock_steps: int
+    orders: tuple[str, ...]
+    mail: bool = False
+
+    def identity(self) -> object:
+        """Return what makes two worlds the same: everything but the hour and the generations' numbers."""
+        state, now = self.state, self.state.now
+        number = {old: new for new, old in enumerate(state.generations)}
+        ticket = {entry.number: new for new, entry in enumerate(state.queue)}
+        generations = tuple(
+            (
+                g.key, g.phase, g.reserved_nbytes, g.charged_nbytes, g.job, g.deadline - now, g.drain_by - now,
+                ticket.get(g.claimed_by, g.claimed_by), g.refs, g.ready_at - now if g.is_open else 0,
+                g.last_used - now if g.is_loaded else 0, repr(g.error),
+            )
+            for g in state.generations.values()
+        )  # fmt: skip
+        models = tuple((m.nbytes, m.failures, max(-9.0, m.retry_at - now)) for m in state.models.values())
+        queue = tuple(
+            (e.keys, e.deadline - now, e.deadline > e.since, e.generations and tuple(number[g] for g in e.generations))
+            for e in state.queue
+        )
+        callers = tuple(
+            (c.keys, c.timeout, ticket.get(c.admission), tuple(number.get(g) for g in c.held), c.done)
+            for c in self.callers
+        )
+        running = frozenset((number[g], job) for g, job in self.jobs)
+        begun = frozenset((number[g], job) for g, job in self.started if g in number)
+        rest = (state.wishes, state.closing, self.failures, self.cancels, self.clock_steps, self.orders, self.mail)
+        return generations, models, queue, callers, running, begun, rest
+
+
+@dataclass
+class Report:
+    """How far the walk went."""
+
+    states: int = 0
+    transitions: int = 0
+    depth: int = 0
+    phases: set[Phase] = field(default_factory=set)
+    effects: set[type] = field(default_factory=set)
+
+
+class Violation(AssertionError):
+    """An invariant doesn't hold."""
+
+
+def require(holds: object, invariant: str, world: World) -> None:
+    """Raise with the world if something that must hold doesn't."""
+    if not holds:
+        raise Violation(f"{invariant}\n{world}")
+
+
+def explore(scenario: Scenario, limit: int = 2_000_000) -> Report:
+    """Visit every reachable world, check it, and check that everybody in it can still be served."""
+    report = Report()
+    first = scenario.start()
+    check(first)
+    seen = {first.identity()}
+    frontier = deque([(first, 0)])
+    while frontier:
+        world, depth = frontier.popleft()
+        report.states += 1
+        report.depth = max(report.depth, depth)
+        report.phases |= {g.phase for g in world.state.generations.values()}
+        require(report.states < limit, f"more than {limit} states", world)
+        check_liveness(scenario, world)
+        for after in moves(scenario, world, report):
+            report.transitions += 1
+            name = after.identity()
+            if name not in seen:
+                seen.add(name)
+                check(after)
+                frontier.append((after, depth + 1))
+    return report
+
+
+# Moves. -----------------------------------------------------------------------------------------------------------
+
+
+def moves(scenario: Scenario, world: World, report: Report | None = None) -> Iterator[World]:
+    """Yield every world that can come next."""
+    for index, caller in enumerate(world.callers):
+        yield from caller_moves(world, index, caller, report)
+    for number, job in sorted(world.jobs, key=lambda item: (item[0], item[1].value)):
+        yield from job_moves(scenario, world, number, job, report)
+    if world.mail:
+        yield happen(replace(world, mail=False), signals.Tick(), report=report)
+    if world.clock_steps:
+        due = world.state.next_deadline()
+        for entry in world.state.queue:
+            due = min(due, entry.deadline)
+        for later in {world.state.now + 1.0, min(due, world.state.now + 50.0)}:
+            yield happen(replace(world, clock_steps=world.clock_steps - 1), signals.Tick(), later, report=report)
+    for index, order in enumerate(world.orders):
+        rest = (*world.orders[:index], *world.orders[index + 1 :])
+        yield happen(replace(world, orders=rest), order_input(order, world.state.now), report=report)
+
+
+def order_input(order: str, now: float) -> signals.Input:
+    """Translate a scenario's order."""
+    verb, _, names = order.partition(" ")
+    match verb:
+        case "unload":
+            return signals.UnloadAsked(key(names), now + 1.0)
+        case "unload-now":
+            return signals.UnloadAsked(key(names), now)
+        case "prefetch":
+            return signals.Prefetch(tuple(map(key, names)))
+        case _:
+            return signals.CloseAsked(now + 1.0)
+
+
+def caller_moves(world: World, index: int, caller: Caller, report: Report | None) -> Iterator[World]:
+    """Let a caller ask (through the gate where all are open, and through the queue), give up, or return."""
+    state = world.state
+    if caller.done:
+        return
+    if caller.held:
+        yield release(world, index)
+    elif caller.admission:
+        if world.cancels:
+            gone = change(world, index, done=True, admission=0)
+            yield happen(replace(gone, cancels=world.cancels - 1), signals.Cancel(caller.admission), report=report)
+    else:
+        gates = [g.number for k in caller.keys for g in state.generations.values() if g.key == k and g.is_open]
+        if len(gates) == len(caller.keys):
+            seen = [(n, state.generations[n].refs + 1, state.generations[n].last_used) for n in gates]
+            yield change(replace(world, state=observe(state, seen)), index, held=tuple(gates))
+        number = 1 + max((c.admission for c in world.callers), default=0)
+        asked = change(world, index, admission=number)
+        yield happen(asked, signals.Request(number, caller.keys, state.now + caller.timeout), report=report)
+
+
+def job_moves(scenario: Scenario, world: World, number: int, job: Job, report: Report | None) -> Iterator[World]:
+    """Let a job end well, or, while the scenario has failures left, badly."""
+    done = replace(world, jobs=world.jobs - {(number, job)})
+    yield happen(done, job_done(scenario, world, number, job), report=report)
+    if world.failures:
+        failed = signals.JobFailed(number, OSError("broken"), loaded=job is not Job.LOAD)
+        yield happen(replace(done, failures=world.failures - 1), failed, report=report)
+
+
+def job_done(scenario: Scenario, world: World, number: int, job: Job) -> signals.Input:
+    """Return the input that says that a job has done its work."""
+    match job:
+        case Job.LOAD:
+            name = world.state.generations[number].key.digest
+            return signals.Loaded(number, scenario.measured.get(name, scenario.sizes[name]))
+        case Job.WARM_UP:
+            return signals.Warmed(number)
+        case Job.UNLOAD:
+            return signals.Unloaded(number)
+
+
+def release(world: World, index: int) -> World:
+    """Return what a caller holds: the handles count it at once, and a watched one sends a tick later."""
+    state, held = world.state, world.callers[index].held
+    watched = False
+    for number in held:
+        generation = state.generations[number]
+        config = state.models[generation.key].config
+        watched |= not generation.is_open or (config.ttl_s == 0 and not config.pinned)
+        state = observe(state, [(number, generation.refs - 1, state.now)])
+    return change(replace(world, state=state, mail=world.mail or watched), index, held=(), done=True)
+
+
+def change(world: World, index: int, **fields: object) -> World:
+    """Return the world with one caller changed."""
+    callers = list(world.callers)
+    callers[index] = replace(callers[index], **fields)
+    return replace(world, callers=tuple(callers))
+
+
+def happen(world: World, event: signals.Input, now: float | None = None, report: Report | None = None) -> World:
+    """Make a step, hand out what it granted, and check what may be said about the step itself."""
+    before = world.state
+    state, effects = step(before, event, before.now if now is None else now)
+    jobs, started, callers = world.jobs, world.started, list(world.callers)
+    for effect in effects:
+        match effect:
+            case signals.Start(number, job):
+                require((number, job) not in started, "12: a job is started once per generation", world)
+                jobs, started = jobs | {(number, job)}, started | {(number, job)}
+            case signals.Grant(admission, generations):
+                (index,) = [i for i, c in enumerate(callers) if c.admission == admission]
+                callers[index] = replace(callers[index], admission=0, held=generations)
+                require(all(state.generations[n].is_loaded for n in generations), "6: granted, and already gone", world)
+            case signals.Refuse(admission):
+                for index in [i for i, c in enumerate(callers) if c.admission == admission]:
+                    callers[index] = replace(callers[index], admission=0, done=True)
+    after = replace(world, state=state, jobs=jobs, started=started, callers=tuple(callers))
+    if report is not None:
+        report.effects |= {type(effect) for effect in effects}
+        for effect in effects:
+            if isinstance(effect, signals.Refuse):
+                report.effects.add(type(effect.why))
+    check_step(before, event, after, effects)
+    return after
+
+
+# Checks. ----------------------------------------------------------------------------------------------------------
+
+
+def check(world: World) -> None:
+    """Check what must hold in every state."""
+    state = world.state
+    generations = list(state.generations.values())
+    excess = sum(max(0, g.charged_nbytes - g.reserved_nbytes) for g in generations)
+    require(state.charged_nbytes == sum(g.charged_nbytes for g in generations), "1: the ledger is the sum", world)
+    require(state.charged_nbytes <= state.limits.budget_nbytes + excess, "2: the ledger is within the budget", world)
+    held_by_admissions = state.held()
+    for g in generations:
+        holders = sum(g.number in caller.held for caller in world.callers)
+        require(g.refs == holders, f"3: refs of {g} are {holders}", world)
+        if g.phase is Phase.UNLOADING or g.job is Job.UNLOAD:
+            require(not holders, "4: nothing in use is unloaded", world)
+            require(g.number not in held_by_admissions, "6: nothing held is unloaded", world)
+        check_shape(world, g)
+    for k in state.models:
+        flying = [g for g in generations if g.key == k and g.phase in IN_FLIGHT]
+        require(len(flying) <= 1, "5: one load per key", world)
+        require(
+            sum(g.is_live or g.is_blocking for g in generations if g.key == k) <= 1, "5: one live generation", world
+        )
+    for caller in world.callers:
+        require(all(n in state.generations for n in caller.held), "9: what is leased is there", world)
+        if caller.admission:
+            require(any(e.number == caller.admission for e in state.queue), "14: a waiter is in the queue", world)
+    require(world.mail or state.next_deadline() > state.now, "14: nothing that is due is left undone", world)
+    require(not state.closing or not (state.queue or state.wishes), "15: closing admits nobody", world)
+    again, effects = step(state, signals.Tick(), state.now)
+    require(world.mail or (not effects and again == state), "a step leaves nothing for the next to do", world)
+
+
+def check_shape(world: World, g: Generation) -> None:
+    """Check that phase, job, claim and deadline of one generation go together."""
+    running = {Phase.LOADING: Job.LOAD, Phase.WARMING: Job.WARM_UP, Phase.UNLOADING: Job.UNLOAD}
+    if g.phase is not Phase.QUARANTINED:
+        require(g.job is running.get(g.phase), "14: every transition has an owner", world)
+        require(g.job is None or g.deadline < float("inf"), "14: every job has a deadline", world)
+        require(g.job is None or (g.number, g.job) in world.jobs, "14: every job runs", world)
+    if g.claimed_by is not None:
+        claimers = [e for e in world.state.queue if e.number == g.claimed_by and e.generations is None]
+        require(claimers and g.phase is Phase.READY, "8: claims", world)
+        in_use = g.refs or g.number in world.state.held()
+        enough = surplus(world.state, wishes=False) >= 0
+        require(world.mail or in_use or enough, "8: a claimed one is closed at its last release, if needed", world)
+        require(not world.state.models[g.key].config.pinned, "8: a pinned model is not claimed", world)
+        require(all(g.key not in e.keys for e in claimers), "8: nobody claims his own", world)
+
+
+def check_step(before: State, event: signals.Input, after: World, effects: tuple[signals.Effect, ...]) -> None:
+    """Check what must hold of every step."""
+    state = after.state
+    evicted = [state.generations[e.generation] for e in effects if isinstance(e, ModelEvicted)]
+    spare = surplus(state, wishes=True)
+    for g in evicted:
+        require(not g.refs and g.number not in state.held(), "8: nobody in use is evicted", after)
+        require(not before.models[g.key].config.pinned, "8: nobody pinned is evicted", after)
+        require(g.charged_nbytes > spare, "8: no victim more than needed", after)
+    if isinstance(event, signals.Request) and all(is_live(before, k) for k in event.keys):
+        require(not evicted and state.charged_nbytes == before.charged_nbytes, "7: a hit never evicts", after)
+    if any(isinstance(e, signals.Refuse) and isinstance(e.why, signals.Exhausted) for e in effects):
+        require(not evicted or len(before.queue) > 0, "8: nobody is evicted for one who is refused", after)
+    for effect in effects:
+        if isinstance(effect, ModelExpired):
+            g, config = before.generations[effect.generation], before.models[effect.key].config
+            require(config.ttl_s is not None and g.last_used + config.ttl_s <= state.now, "13: TTL", after)
+            require(not g.refs and not config.pinned, "13: nobody in use expires", after)
+    check_bytes(before, event, after)
+
+
+def surplus(state: State, *, wishes: bool) -> int:
+    """Return the bytes that are free or leaving beyond what admissions (and wishes) wait for."""
+    waiting = {k for e in state.queue if e.generations is None for k in e.keys if not is_live(state, k)}
+    if wishes:
+        waiting |= {wish.key for wish in state.wishes if state.models[wish.key].retry_at <= state.now}
+    free = state.limits.budget_nbytes - state.charged_nbytes
+    leaving = sum(g.charged_nbytes for g in state.generations.values() if g.phase in {Phase.DRAINING, Phase.UNLOADING})
+    return free + leaving - sum(state.models[k].nbytes for k in waiting)
+
+
+def check_bytes(before: State, event: signals.Input, after: World) -> None:
+    """Check that bytes become free only when backend code has said so."""
+    for number, g in before.generations.items():
+        now = after.state.generations.get(number)
+        if now is None:
+            ended = isinstance(event, signals.Unloaded | signals.JobFailed) and event.generation == number
+            dropped = isinstance(event, signals.CloseAsked) and g.phase is Phase.RESERVED
+            require(ended or dropped, "9: bytes are free when close() has returned", after)
+        elif now.charged_nbytes != g.charged_nbytes:
+            measured = isinstance(event, signals.Loaded) and event.generation == number
+            require(measured, "1: a charge changes when it is measured, and only then", after)
+        else:
+            order = list(Phase)
+            back = g.phase in IN_FLIGHT and now.phase in IN_FLIGHT and order.index(now.phase) < order.index(g.phase)
+            require(not back, "states go forward", after)
+        if now is not None and g.claimed_by is not None and now.is_open:
+            ended = all(e.number != g.claimed_by or e.generations is not None for e in after.state.queue)
+            require(ended, "8: only the end of an admission clears its claims", after)
+
+
+def is_live(state: State, k: InstanceKey) -> bool:
+    """Return whether the key has a generation that admissions may join."""
+    return any(g.key == k and g.is_live for g in state.generations.values())
+
+
+def check_liveness(scenario: Scenario, world: World) -> None:
+    """Check that every waiter ends: at its deadline by itself, and without the clock if everybody does his part."""
+    for entry in world.state.queue:
+        late, _ = step(world.state, signals.Tick(), entry.deadline)
+        require(all(e.number != entry.number for e in late.queue), "14: a wait ends at its deadline", world)
+    current = world
+    while True:
+        following = next(cooperative_moves(scenario, current), None)
+        if following is None:
+            break
+        current = following
+    require(not current.state.queue, "14: everybody who waits is served once the others are done", current)
+    if current.state.closing:
+        stuck = [g for g in current.state.generations.values() if g.phase is not Phase.QUARANTINED]
+        require(not stuck, "15: nothing is left behind", current)
+
+
+def cooperative_moves(scenario: Scenario, world: World) -> Iterator[World]:
+    """Yield the moves in which jobs succeed, leases come back and mail is read, the clock standing still."""
+    for number, job in world.jobs:
+        done = replace(world, jobs=world.jobs - {(number, job)})
+        yield happen(done, job_done(scenario, world, number, job))
+    for index, caller in enumerate(world.callers):
+        if caller.held:
+            yield release(world, index)
+    if world.mail:
+        yield happen(replace(world, mail=False), signals.Tick())
+
+
+EAGER = LoadPolicy.EAGER
