@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from vectorsearch.types import Candidates
 
 _EF_CONSTRUCTION = 40
-_EF_SEARCH = 64  # recall@10 of 0.998 on 100,000 clustered vectors of 384 dimensions
+# Recall@10 of 0.999 on 100,000 clustered vectors of 384 dimensions. With half of it, now and then a query reached none
+# of its neighbours: their cluster was left out.
+_EF_SEARCH = 128
 _EXACT_ROWS = 10_000  # up to here a scan of the allowed vectors is as fast as the graph, and finds all
 _EXACT_SHARE = 0.05  # below it the graph mostly visits vectors that the filter forbids
 _MARGIN = 16  # asked for beyond k, so that exact scores and ties by row can settle the order at the end

@@ -31,7 +31,7 @@ class Keeper(Generic[I]):
         self._folder = folder
         self._lock = threading.Lock()  # protects opening, catching up and saving; the store's locks are taken inside it
         self._index: I | None = None
-        self._fault: str | None = None
+        self._fault: IndexUnwritable | None = None  # why the files are older than the index
 
     def current(self, advance: Advance | None = None) -> I:
         """Return the index with every change in it that was committed before the call."""
@@ -55,7 +55,10 @@ class Keeper(Generic[I]):
         """
         index = self.current()
         with self._lock:
+            if self._fault is not None and self._folder is None:
+                raise IndexUnwritable(str(self._fault)) from self._fault
             index.save(durable=True)
+            self._fault = None
 
     def info(self) -> dict[str, object]:
         """Return what the index says of itself; an index that was not used yet isn't opened for it."""
@@ -63,7 +66,8 @@ class Keeper(Generic[I]):
         if index is None:
             return {"state": "not opened yet"}
         behind = self._store.seq - index.seq
-        return {**index.info(), "seq": index.seq, "behind": behind, **({"fault": self._fault} if self._fault else {})}
+        fault = {} if self._fault is None else {"fault": str(self._fault)}
+        return {**index.info(), "seq": index.seq, "behind": behind, **fault}
 
     def close(self) -> None:
         """Close the index without writing anything; a second call does nothing."""
@@ -79,7 +83,6 @@ class Keeper(Generic[I]):
             return index
         try:
             self._apply(index, advance)
-            index.save(durable=False)
         except IndexUnwritable as exc:
             index = self._in_memory(exc, advance)
         except BaseException:
@@ -87,6 +90,10 @@ class Keeper(Generic[I]):
             self._index = None
             index.close()
             raise
+        try:
+            index.save(durable=False)
+        except IndexUnwritable as exc:  # what is in memory is whole, so the search goes on
+            self._fault = exc
         return index
 
     def _apply(self, index: I, advance: Advance) -> None:
@@ -95,7 +102,7 @@ class Keeper(Generic[I]):
 
     def _in_memory(self, fault: IndexUnwritable, advance: Advance) -> I:
         """Serve from memory where the derived files can't be written, as on a full disk: the store has everything."""
-        self._fault = f"kept in memory: {fault}"
+        self._fault = fault
         self._folder = None
         if self._index is not None:
             self._index.close()

@@ -41,21 +41,16 @@ def open_indexes(
     """Return the keepers of both indexes; their files are below the store's folder unless `in_memory`."""
 
     def lexical(folder: Path | None) -> LexicalIndex:
-        # Tantivy, rank-bm25 and FAISS are loaded by the first search, not by opening.
-        from vectorsearch.index.analyzer import Analyzer  # noqa: PLC0415 -- as above
-
         analyzer = Analyzer(settings.language)
         if settings.lexical == "rank-bm25":
-            from vectorsearch.index.lexical_rank_bm25 import RankBM25Index  # noqa: PLC0415 -- as above
+            from vectorsearch.index.lexical_rank_bm25 import RankBM25Index  # noqa: PLC0415 -- loads the engine
 
             return RankBM25Index(analyzer)
-        from vectorsearch.index.lexical_tantivy import TantivyIndex  # noqa: PLC0415 -- as above
+        from vectorsearch.index.lexical_tantivy import TantivyIndex  # noqa: PLC0415 -- loads the engine
 
         return TantivyIndex(analyzer, folder, database=store.uuid, newest_seq=store.seq, read_only=store.read_only)
 
     def dense(folder: Path | None) -> DenseIndex:
-        from vectorsearch.index.dense_faiss import base_plan  # noqa: PLC0415 -- as above
-
         if settings.dense == "exact":
             return ExactIndex()
         plan = base_plan(settings.dense)

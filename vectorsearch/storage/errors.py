@@ -42,7 +42,7 @@ class IndexUnwritable(StoreError):
 
 
 class DamagedDatabase(StoreError):
-    """SQLite could not read or write the document store."""
+    """The document store itself is damaged: SQLite can't read it."""
 
 
 class DuplicateId(InvalidInput):

@@ -7,7 +7,7 @@ import struct
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from vectorsearch.storage.errors import DamagedDatabase, NewerFormat, NotADatabase, StorageFull
+from vectorsearch.storage.errors import DamagedDatabase, NewerFormat, NotADatabase, StorageFull, StoreError
 from vectorsearch.storage.lock import LOCK_NAME
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 FILE_NAME = "documents.sqlite"
 _APPLICATION_ID = 0x56534442  # "VSDB", at byte 68 of the file, so that `file` and we know it without opening it
+_KEPT = "nothing of an unfinished write was kept, and everything before it was"
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_NBYTES = 100
 _PAGE_NBYTES = 8192  # five vectors of 384 dimensions to a page; SQLite's default would hold two and waste a quarter
@@ -47,16 +48,16 @@ def translated(folder: Path) -> Iterator[None]:
     """Turn SQLite's errors into this project's, naming the database."""
     try:
         yield
+    except sqlite3.ProgrammingError:  # a mistake in this package, not in the file
+        raise
     except sqlite3.DatabaseError as exc:
-        if "disk is full" in str(exc):
-            raise StorageFull(
-                f"no room left for database {str(folder)!r}: free disk space and write again; "
-                "nothing of this write was kept, everything before it was"
-            ) from exc
-        if isinstance(exc, sqlite3.ProgrammingError):  # a mistake in this package, not in the file
-            raise
-        raise DamagedDatabase(
-            f"database {str(folder)!r}: SQLite says {str(exc)!r}: restore it from a snapshot"
+        where, code = f"database {str(folder)!r}", exc.sqlite_errorcode & 0xFF  # the rest tells which system call
+        if code == sqlite3.SQLITE_FULL:
+            raise StorageFull(f"no room left for {where}: free disk space and write again; {_KEPT}") from exc
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise DamagedDatabase(f"{where} is damaged ({exc}): restore it from a snapshot") from exc
+        raise StoreError(
+            f"{where} can't be read or written ({exc}): check the disk and the permissions; {_KEPT}"
         ) from exc
 
 

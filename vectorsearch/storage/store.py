@@ -59,8 +59,12 @@ class Store:
 
     @property
     def seq(self) -> int:
-        """Return the number of the last committed change."""
-        if not self.read_only:
+        """Return the number of the last committed change.
+
+        Raises:
+            DatabaseClosed: after `close()`.
+        """
+        if not self.read_only and not self.closed:
             return self._seq  # this process is the only writer, so no query is needed
         with translated(self.folder), self._pool.connection() as conn:
             return int(conn.execute("SELECT seq FROM state").fetchone()[0])

@@ -1,0 +1,92 @@
+"""Every dense and lexical index behind one face: a store to write to, and the index caught up with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from vectorsearch.index import faiss_base
+from vectorsearch.index.analyzer import Analyzer
+from vectorsearch.index.dense_exact import ExactIndex
+from vectorsearch.index.dense_faiss import BasePlan, FaissIndex, base_plan
+from vectorsearch.index.lexical_rank_bm25 import RankBM25Index
+from vectorsearch.index.lexical_tantivy import TantivyIndex
+from vectorsearch.storage.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@dataclass
+class Indexed:
+    """A store and an index over it; `kind` names the implementation, `exact` tells whether it must find all."""
+
+    kind: str
+    exact: bool
+    store: Store
+    index: Any
+    reopen: Callable[[], Any]
+
+    def write(self, *docs: Any, replace: bool = False) -> None:
+        """Store documents and let the index catch up."""
+        self.store.write(docs, on_conflict="replace" if replace else "error")
+        self.catch_up()
+
+    def delete(self, *ids: str) -> None:
+        """Delete documents and let the index catch up."""
+        self.store.delete(ids)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Apply what was committed."""
+        with self.store.snapshot() as snapshot:
+            self.index.catch_up(snapshot, lambda _: None)
+
+    def ids(self, found: Any) -> list[str]:
+        """Return the ids of candidates, best first."""
+        return [doc.id for doc in self.store.fetch(found.rows.tolist())]
+
+
+_DENSE = {
+    "exact": None,
+    "auto, below its graph": base_plan("auto"),
+    "Flat": base_plan("Flat"),
+    "HNSW16": base_plan("HNSW16"),
+    "HNSW16, all by graph": BasePlan("HNSW16", 1),
+}
+
+
+@pytest.fixture(params=_DENSE)
+def dense(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Indexed]:
+    """Give each dense index over an empty store."""
+    plan = _DENSE[request.param]
+    by_graph = request.param.endswith("by graph")
+    if by_graph:  # a test's few vectors would all be scanned otherwise
+        monkeypatch.setattr(faiss_base, "_EXACT_ROWS", 0)
+    store = Store(tmp_path / "db", durable=False)
+
+    def reopen() -> Any:
+        if plan is None:
+            return ExactIndex()
+        return FaissIndex(plan, tmp_path / "dense", database=store.uuid, newest_seq=store.seq)
+
+    yield Indexed(request.param, not by_graph, store, reopen(), reopen)
+    store.close()
+
+
+@pytest.fixture(params=["tantivy", "tantivy in memory", "rank-bm25"])
+def lexical(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Indexed]:
+    """Give each lexical index, English, over an empty store."""
+    store = Store(tmp_path / "db", durable=False)
+
+    def reopen() -> Any:
+        if request.param == "rank-bm25":
+            return RankBM25Index(Analyzer("en"))
+        folder = None if request.param.endswith("memory") else tmp_path / "lexical"
+        return TantivyIndex(Analyzer("en"), folder, database=store.uuid, newest_seq=store.seq)
+
+    yield Indexed(request.param, True, store, reopen(), reopen)
+    store.close()

@@ -1,0 +1,37 @@
+"""The golden database of format 1 opens in every later release."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from vectorsearch.collection import Collection, CollectionSettings, stored_settings
+
+HERE = Path(__file__).parent
+
+
+def test_every_document_is_there_when_a_database_of_format_1_is_opened(tmp_path: Path) -> None:
+    """Documents, vectors, settings and searches are what the release that made it had."""
+    spec = importlib.util.spec_from_file_location("make_format_1", HERE / "make_format_1.py")
+    assert spec is not None
+    assert spec.loader is not None
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    wanted = maker.documents()
+    shutil.copytree(HERE / "format_1", tmp_path / "db")
+    assert stored_settings(tmp_path / "db") == CollectionSettings(embed="golden@1", dim=4)
+    with Collection.open(tmp_path / "db") as collection:
+        for found, doc in zip(collection.get([doc.id for doc in wanted]), wanted, strict=True):
+            assert found is not None
+            assert (found.text, found.title, found.metadata) == (doc.text, doc.title, doc.metadata)
+            assert (found.vector is None) == (doc.vector is None)
+            if doc.vector is not None:
+                assert np.array_equal(found.vector, doc.vector)
+        assert [doc.id for doc in collection.iter()] == [f"d{i}" for i in (*range(5, 20), *range(5))]
+        assert len(collection.lexical("苹果", 50).rows) == 20
+        assert len(collection.lexical("apple", 50, {"lang": "en", "tags": 1.5}).rows) == 10
+        assert collection.fetch(collection.dense(wanted[9].vector, 1).rows)[0].id == "d9"  # type: ignore[union-attr]  # it is there
+        assert collection.write(wanted[:1], on_conflict="replace") == 1

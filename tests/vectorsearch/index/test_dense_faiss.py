@@ -1,0 +1,152 @@
+"""When the FAISS base is built, extended and written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from backends.errors import InvalidInput
+from vectorsearch.index.dense_faiss import BasePlan, FaissIndex, base_plan, next_step
+from vectorsearch.storage.store import Store
+from vectorsearch.types import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+GRAPH = BasePlan("HNSW16", 1000)
+
+
+@pytest.mark.parametrize(
+    ("base", "dead", "tail", "new", "step"),
+    [
+        (None, 0, 0, 999, "append"),
+        (None, 0, 500, 500, "rebuild"),
+        (100_000, 0, 0, 10_000, "append"),
+        (100_000, 0, 5_000, 5_001, "extend"),
+        (1_000, 0, 1_000, 1_000, "append"),
+        (1_000, 0, 1_000, 1_049, "extend"),
+        (100_000, 20_001, 0, 1, "rebuild"),
+        (100_000, 20_000, 0, 1, "append"),
+    ],
+)
+def test_the_next_step_follows_from_counts_when_vectors_join(
+    base: int | None, dead: int, tail: int, new: int, step: str
+) -> None:
+    """A base is made from enough vectors, extended after a tenth of growth, made anew at a fifth of tombstones."""
+    assert next_step(GRAPH, base=base, base_dead=dead, tail=tail, new=new) == step
+
+
+@pytest.mark.parametrize("dense", ["flat", "HNSW", "HNSW1", "HNSW16,PQ8", "IVF10,Flat", ""])
+def test_a_factory_is_refused_when_it_cannot_be_served(dense: str) -> None:
+    """The message names what can be given."""
+    with pytest.raises(InvalidInput, match="use 'auto', 'exact', 'Flat' or 'HNSW32'"):
+        base_plan(dense)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Give an empty store."""
+    opened = Store(tmp_path / "db", durable=False)
+    yield opened
+    opened.close()
+
+
+def open_index(store: Store, *, read_only: bool = False) -> FaissIndex:
+    """Open the index beside the store."""
+    folder = store.folder.parent / "dense"
+    return FaissIndex(GRAPH, folder, database=store.uuid, newest_seq=store.seq, read_only=read_only)
+
+
+def add(store: Store, index: FaissIndex, first: int, n: int) -> None:
+    """Store n random vectors and catch up."""
+    rng = np.random.default_rng(first)
+    store.write(
+        [Document(f"d{i}", "", vector=rng.standard_normal(8, dtype=np.float32)) for i in range(first, first + n)]
+    )
+    catch_up(store, index)
+
+
+def catch_up(store: Store, index: FaissIndex) -> None:
+    """Apply what was committed."""
+    with store.snapshot() as snapshot:
+        index.catch_up(snapshot, lambda _: None)
+
+
+def files(store: Store) -> list[str]:
+    """Return the names of the index's files."""
+    return sorted(path.name for path in (store.folder.parent / "dense").glob("*"))
+
+
+def test_files_are_written_once_per_base_when_documents_are_added_singly(store: Store) -> None:
+    """Saving after each of many adds writes files when the base is new, and not again until it has grown by a tenth."""
+    index = open_index(store)
+    for first in range(900):
+        add(store, index, first, 1)
+        index.save(durable=False)
+    assert files(store) == []
+    add(store, index, 900, 2100)
+    index.save(durable=True)
+    assert files(store) == ["base-3000.faiss", "base-3000.rows", "manifest"]
+    for first in range(3000, 3050):
+        add(store, index, first, 1)
+        index.save(durable=True)
+    assert files(store) == ["base-3000.faiss", "base-3000.rows", "manifest"]
+    add(store, index, 3050, 2100)
+    index.save(durable=True)
+    assert files(store) == ["base-5150.faiss", "base-5150.rows", "manifest"]
+    assert index.info()["tail"] == 0
+
+
+def test_the_base_is_read_when_it_is_opened_again(store: Store) -> None:
+    """Opening reads the base's file and takes only what is newer from the store."""
+    index = open_index(store)
+    add(store, index, 0, 1500)
+    index.save(durable=True)
+    add(store, index, 1500, 20)
+    store.delete(["d3", "d1510"])
+    again = open_index(store)
+    assert again.seq == 1500
+    catch_up(store, again)
+    assert again.info() == {
+        "kind": "HNSW16",
+        "vectors": 1518,
+        "base": 1500,
+        "tail": 19,
+        "tombstones": 1,
+        "origin": "loaded at change 1500",
+    }
+
+
+def test_the_dead_stay_dead_when_a_base_with_tombstones_is_written(store: Store) -> None:
+    """An extended base carries its tombstones to disk: a deletion before the file was written isn't undone by it."""
+    index = open_index(store)
+    add(store, index, 0, 1500)
+    store.delete(["d3"])
+    add(store, index, 1500, 2100)
+    index.save(durable=True)
+    again = open_index(store)
+    assert again.seq == store.seq
+    assert again.info()["tombstones"] == 1
+    vector = store.get(["d4"])[0].vector  # type: ignore[union-attr]  # it is there
+    assert 4 not in again.search(vector, 3600).rows
+
+
+def test_the_base_is_built_anew_when_a_fifth_is_dead(store: Store) -> None:
+    """Tombstones go with the next build, and the vectors of the living are all there."""
+    index = open_index(store)
+    add(store, index, 0, 1500)
+    store.delete([f"d{i}" for i in range(400)])
+    catch_up(store, index)
+    assert (index.info()["vectors"], index.info()["tombstones"]) == (1100, 0)
+
+
+def test_nothing_is_written_when_the_index_is_read_only(store: Store) -> None:
+    """A reader builds in memory and leaves the folder alone."""
+    index = open_index(store, read_only=True)
+    add(store, index, 0, 1500)
+    index.save(durable=True)
+    assert index.info()["base"] == 1500
+    assert files(store) == []

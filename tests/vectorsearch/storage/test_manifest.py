@@ -1,0 +1,64 @@
+"""The manifest that vouches for derived files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from vectorsearch.storage import manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Give a folder with two derived files and their manifest."""
+    (tmp_path / "a").write_bytes(b"alpha" * 100)
+    (tmp_path / "b").write_bytes(b"beta" * 100)
+    marks = manifest.mark_files(tmp_path, ["a", "b"], {})
+    manifest.Manifest("db", "layout", 7, marks, {"dead": 3}).save(tmp_path / "manifest", durable=True)
+    return tmp_path
+
+
+def load(folder: Path, database: str = "db", layout: str = "layout", newest_seq: int = 9) -> manifest.Manifest | str:
+    """Load the folder's manifest."""
+    return manifest.load(folder / "manifest", database=database, layout=layout, newest_seq=newest_seq)
+
+
+def test_the_manifest_comes_back_when_nothing_changed(folder: Path) -> None:
+    """What was saved is loaded, fields and all."""
+    found = load(folder)
+    assert isinstance(found, manifest.Manifest)
+    assert (found.seq, sorted(found.files), found.fields) == (7, ["a", "b"], {"dead": 3})
+
+
+@pytest.mark.parametrize("options", [{"database": "x"}, {"layout": "x"}, {"newest_seq": 6}])
+def test_the_manifest_is_refused_when_it_is_not_of_this_state(folder: Path, options: dict[str, str]) -> None:
+    """Another database, another layout, or a change that the store doesn't have: a reason, never a manifest."""
+    assert isinstance(load(folder, **options), str)
+
+
+@pytest.mark.parametrize("name", ["a", "b", "manifest"])
+def test_the_manifest_is_refused_when_a_byte_was_flipped(folder: Path, name: str) -> None:
+    """Any flipped byte, in a file or in the manifest itself, is noticed."""
+    whole = (folder / name).read_bytes()
+    for position in {0, 33, len(whole) // 2, len(whole) - 1}:
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x10
+        (folder / name).write_bytes(damaged)
+        assert isinstance(load(folder), str)
+    (folder / name).write_bytes(whole)
+    assert isinstance(load(folder), manifest.Manifest)
+
+
+@pytest.mark.parametrize("name", ["a", "b", "manifest"])
+def test_the_manifest_is_refused_when_a_file_is_cut_or_gone(folder: Path, name: str) -> None:
+    """A truncated, emptied or missing file is noticed."""
+    whole = (folder / name).read_bytes()
+    for kept in (len(whole) - 1, 0):
+        (folder / name).write_bytes(whole[:kept])
+        assert isinstance(load(folder), str)
+    (folder / name).unlink()
+    assert isinstance(load(folder), str)
