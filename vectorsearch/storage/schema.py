@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import struct
 from contextlib import closing, contextmanager
@@ -91,8 +92,11 @@ def holds_database(folder: Path, *, read_only: bool) -> bool:
 
 def connect(folder: Path, *, read_only: bool) -> sqlite3.Connection:
     """Open a connection that any thread may use, one at a time."""
-    mode = "ro" if read_only else "rwc"
-    uri = f"{(folder / FILE_NAME).absolute().as_uri()}?mode={mode}"
+    path = folder / FILE_NAME
+    mode = "mode=ro" if read_only else "mode=rwc"
+    if read_only and not os.access(folder, os.W_OK) and not path.with_name(f"{FILE_NAME}-wal").exists():
+        mode = "immutable=1"  # on read-only media SQLite can't make the file that readers and a writer share
+    uri = f"{path.absolute().as_uri()}?{mode}"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0)
 
 

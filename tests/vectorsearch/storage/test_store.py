@@ -238,6 +238,17 @@ def test_a_database_is_made_when_an_earlier_creation_was_cut_off(tmp_path: Path)
         store.close()
 
 
+def test_nothing_is_created_when_the_folder_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closed database on read-only media opens for reading, without the files that SQLite makes for sharing."""
+    with closing(Store(tmp_path)) as store:
+        store.write([doc(1)])
+    before = listing(tmp_path)
+    monkeypatch.setattr(schema.os, "access", lambda *_: False)
+    with closing(Store(tmp_path, read_only=True)) as reader:
+        assert content(reader) == [("d1", "text")]
+        assert listing(tmp_path) == before
+
+
 def test_every_call_is_refused_when_the_store_is_closed(store: Store) -> None:
     """After close(), a clear error, not SQLite's."""
     store.write([doc(1)])
