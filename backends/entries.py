@@ -64,6 +64,7 @@ class Entry:
     answer: Answer
     layers: int
     note: str = ""
+    unpacked_nbytes: int = 0
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,8 +74,9 @@ class Entry:
 
     @property
     def weights_nbytes(self) -> int:
-        """Return the size of the weights' file."""
-        return next(file.nbytes for file in self.files if file.path == self.weights_file)
+        """Return the size of the weights in memory: the file's, and what packed ones grow by (`signature.read`)."""
+        size = next(file.nbytes for file in self.files if file.path == self.weights_file)
+        return size + self.unpacked_nbytes
 
     @property
     def wheels(self) -> tuple[Wheel, ...]:
@@ -256,6 +258,7 @@ ENTRIES: dict[str, Entry] = {
             answer=_MEAN,
             layers=6,
             note="8-bit weights, float32 arithmetic",
+            unpacked_nbytes=67_601_664,
         ),
         Entry(
             name="paraphrase-MiniLM-L3-v2",

@@ -77,7 +77,8 @@ def _examine(folder: Path, weights_file: str) -> ModelSpec:
         folder=folder,
         digest=digest_of({path: sha256_of(folder / path) for path in [*weights, "tokenizer.json"]}, answer),
         weights_file=weights_file,
-        weights_nbytes=sum((folder / path).stat().st_size for path in weights),
+        weights_nbytes=sum((folder / path).stat().st_size for path in weights)
+        + (graph.unpacked_nbytes if graph else 0),
         **asdict(answer),
     )
 

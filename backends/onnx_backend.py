@@ -17,6 +17,7 @@ from backends import signature
 from backends.base import Serves
 from backends.batching import TOKEN_BUDGET
 from backends.errors import InferenceError, InvalidModel, MissingExtra, TransientBackendError
+from backends.memory import trim
 from backends.pooling import l2_normalize, pool, require_finite
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from backends.base import Backend, LoadedModel, ModelSpec, TokenBatch
 
 # Measured over the default models and the others of the catalogue (README.md).
-WEIGHTS_FACTOR = 2.4
-WORKSPACE_NBYTES_PER_TOKEN = 96 * 1024
+WEIGHTS_FACTOR = 1.4
+WORKSPACE_NBYTES_PER_TOKEN = 72 * 1024
 
 
 def backend() -> Backend:
@@ -74,7 +75,9 @@ class OnnxBackend:
             if _is_out_of_memory(exc):
                 raise TransientBackendError(f"no memory to load model {spec.name!r}: {exc}") from exc
             raise InvalidModel(f"ONNX Runtime can't load {path}: {exc}") from exc
-        return OnnxModel(spec, session, self.estimate(spec))
+        model = OnnxModel(spec, session, self.estimate(spec))
+        trim()
+        return model
 
 
 class OnnxModel:
@@ -127,6 +130,7 @@ class OnnxModel:
         """Drop the session, which frees its weights and workspace; waits for a run that is under way."""
         with self._turn:
             self._session = None
+        trim()
 
     def _run(self, feeds: dict[str, NDArray[Any]]) -> Any:  # noqa: ANN401  (an array of any kind)
         if os.getpid() != self._pid:

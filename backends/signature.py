@@ -5,6 +5,7 @@ The same two choices are made from a file, before anything is loaded, and from a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -30,12 +31,12 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a graph takes and gives, the operator domains it uses, and its files of external weights."""
+    """What a graph takes and gives, its files of external weights, and what its packed weights grow by in memory."""
 
     inputs: tuple[str, ...]
     outputs: tuple[Tensor, ...]
-    domains: tuple[str, ...]
     external: tuple[str, ...]
+    unpacked_nbytes: int
 
 
 def read(path: Path) -> Signature | None:
@@ -58,8 +59,8 @@ def read(path: Path) -> Signature | None:
     return Signature(
         inputs=tuple(value.name for value in model.graph.input if value.name not in weights),
         outputs=tuple(_tensor(value) for value in model.graph.output),
-        domains=tuple(sorted({node.domain for node in model.graph.node})),
         external=_external_files(model.graph.initializer, path),
+        unpacked_nbytes=_unpacked_nbytes(model.graph),
     )
 
 
@@ -70,6 +71,16 @@ def _tensor(value: Any) -> Tensor:  # noqa: ANN401  (a protobuf message without 
     floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
     shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
     return Tensor(value.name, tensor.elem_type in floats, shape)
+
+
+def _unpacked_nbytes(graph: Any) -> int:  # noqa: ANN401  (as above)
+    """Return 3 bytes for each 8-bit weight that the graph turns to float32: runtimes do that once, when loading."""
+    import onnx  # noqa: PLC0415  (see read)
+
+    kinds = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+    unpacked = {node.input[0] for node in graph.node if node.op_type in {"Cast", "DequantizeLinear"}}
+    packed = (tensor for tensor in graph.initializer if tensor.name in unpacked and tensor.data_type in kinds)
+    return sum(3 * math.prod(tensor.dims) for tensor in packed)
 
 
 def _external_files(initializers: Any, path: Path) -> tuple[str, ...]:  # noqa: ANN401  (as above)

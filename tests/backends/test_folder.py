@@ -190,3 +190,13 @@ def test_cache_is_not_needed_when_it_can_not_be_written(
     (tmp_path / "file").touch()
     monkeypatch.setenv("VECTORSEARCH_CACHE", str(tmp_path / "file" / "cache"))
     assert catalogue.resolve(make_folder()).dim == 8
+
+
+def test_packed_weights_count_unpacked_when_the_graph_turns_them_to_floats(make_folder: Any) -> None:
+    """8-bit weights that a graph casts to float32 are charged with 4 bytes each, as they lie in memory."""
+    made = make_folder()
+    model = onnx.load(str(made / "model.onnx"))
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros((10, 100), np.int8), "packed"))
+    model.graph.node.insert(0, onnx.helper.make_node("Cast", ["packed"], ["floats"], to=onnx.TensorProto.FLOAT))
+    onnx.save(model, str(made / "model.onnx"))
+    assert catalogue.resolve(made).weights_nbytes == (made / "model.onnx").stat().st_size + 3000
