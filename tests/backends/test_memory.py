@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-
-import pytest
+from typing import TYPE_CHECKING
 
 from backends import memory
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_nothing_happens_when_the_library_can_not_trim(monkeypatch: pytest.MonkeyPatch) -> None:
