@@ -122,7 +122,7 @@ class Keeper:
         with self._starting:
             thread = self._thread
         others = [worker for worker in self._workers if worker.name not in self._stuck()]
-        for other in [*others, *([thread] if thread and not self.state.generations else [])]:
+        for other in [*others, *([thread] if thread and self.state.is_finished else [])]:
             if other is not threading.current_thread():
                 other.join()
 
@@ -253,7 +253,7 @@ class Keeper:
 
     def _is_finished(self) -> bool:
         with self._starting:
-            finished = self.state.closing and not self.state.generations and self._mail.empty()
+            finished = self.state.is_finished and self._mail.empty()
             if finished:
                 self._thread = None
             return finished

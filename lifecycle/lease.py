@@ -120,7 +120,11 @@ class LeaseSet:
 
     def __del__(self) -> None:
         # A collector may run this in the middle of anything, so nothing here takes a lock.
-        if self._is_open:
+        try:
+            is_open = self._is_open
+        except AttributeError:  # interrupted before its first line
+            return
+        if is_open:
             for handle in self.handles:
                 handle.abandon(id(self))
             if self.handles:

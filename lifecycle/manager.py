@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     from lifecycle.config import Loader
     from lifecycle.snapshot import ManagerSnapshot, ModelStatus
+
+_log = logging.getLogger(__name__)
+_LONGEST_NAP_S = 1.0  # a Ctrl-C that comes just before a thread falls asleep is noticed when it wakes
 
 
 class ModelManager:
@@ -172,8 +176,9 @@ class ModelManager:
         try:
             self._keeper.send(lambda: self._keeper.admit(ticket, keys, deadline))
             self._keeper.ensure_thread()
-            while not ticket.done.wait(max(0.0, min(deadline - self.clock(), threading.TIMEOUT_MAX))):
-                self._keeper.call(self._keeper.tick)
+            while not ticket.done.wait(min(max(0.0, deadline - self.clock()), _LONGEST_NAP_S)):
+                if self.clock() >= deadline:
+                    self._keeper.call(self._keeper.tick)
         except BaseException:
             self._keeper.send(lambda: self._keeper.cancel(ticket))
             raise
@@ -215,7 +220,10 @@ class ModelManager:
         self._keeper.announce(events.LeaseLeaked(self._keys[leak.ref], 0, f"{file}:{line}"))
         self._keeper.tick()
         message = f"a lease of '{leak.ref}' was never closed; taken in {leak.code.co_qualname}: use it in a with block"
-        warnings.warn_explicit(message, ResourceWarning, file, line)
+        try:
+            warnings.warn_explicit(message, ResourceWarning, file, line)
+        except ResourceWarning as error:  # warnings are errors here, and this is nobody's thread to raise one on
+            _log.error("%s:%s: %s", file, line, error)  # noqa: TRY400 - the traceback would be the keeper's
 
     # Orders.
 
@@ -269,13 +277,13 @@ class ModelManager:
                 continue
             name = report.name_of(self._keeper, generation.key)
             size = errors.format_nbytes(generation.charged_nbytes)
-            if generation.error is None or isinstance(generation.error, TimeoutError):
-                why = f"{generation.refs} leases are open" if generation.job is None else f"{generation.error}"
-                raise errors.UnloadTimeout(
-                    f"model {name} is still there: {why}; its {size} stay charged until it is gone"
+            if generation.is_lost:
+                raise errors.UnloadFailed(
+                    f"model {name}: close() raised {generation.error!r}; its {size} stay charged"
                 ) from generation.error
-            raise errors.UnloadFailed(
-                f"model {name}: close() raised {generation.error!r}; its {size} stay charged"
+            why = f"{generation.refs} leases are open" if generation.job is None else f"{generation.error}"
+            raise errors.UnloadTimeout(
+                f"model {name} is still there: {why}; its {size} stay charged until it is gone"
             ) from generation.error
 
     def reap(self) -> None:

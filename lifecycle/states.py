@@ -82,8 +82,8 @@ class Generation:
 
     `job` is the backend code running for it, and `deadline` that job's. `drain_by`, once finite, means that it must
     leave as soon as nobody uses it, and by then. `claimed_by` is the admission that waits for its last lease:
-    until that admission ends, nobody else may take a new one. A QUARANTINED generation keeps its job until late
-    completion; if its `close()` raised, for ever.
+    until that admission ends, nobody else may take a new one. A QUARANTINED generation keeps its job until its late
+    completion. If `close()` raised it `is_lost`: its bytes are never known to be free.
     """
 
     number: int
@@ -100,6 +100,7 @@ class Generation:
     last_used: float = 0.0
     eager: bool = False
     error: BaseException | None = None
+    is_lost: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -114,7 +115,7 @@ class Generation:
     @property
     def is_loaded(self) -> bool:
         """Return whether a lease on it can be handed out: the model is there and nobody is closing it."""
-        return self.job is None and self.phase is not Phase.RESERVED
+        return self.job is None and self.phase is not Phase.RESERVED and not self.is_lost
 
     @property
     def is_blocking(self) -> bool:
@@ -165,6 +166,11 @@ class State:
     def deficit_nbytes(self) -> int:
         """Return by how much the ledger is over the budget, because a model measured more than it reserved."""
         return max(0, self.charged_nbytes - self.limits.budget_nbytes)
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether nothing can happen any more."""
+        return self.closing and all(generation.is_lost for generation in self.generations.values())
 
     def held(self) -> frozenset[int]:
         """Return the generations that admissions hold: leases that exist, though nobody has been told yet."""

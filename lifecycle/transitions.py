@@ -102,7 +102,7 @@ def _loaded_and_warm(draft: Draft, generation: Generation) -> None:
 
 def _job_failed(draft: Draft, generation: Generation, error: BaseException, *, loaded: bool) -> None:
     if generation.job is Job.UNLOAD:
-        draft.quarantine(generation, error)  # its job stays on record: the bytes are never known to be free
+        draft.quarantine(draft.put(generation, job=None, is_lost=True), error)
         return
     if loaded:
         draft.unload(generation)
@@ -164,7 +164,7 @@ def _let_go(draft: Draft) -> None:
                 if generation.last_used + config.ttl_s <= draft.now:
                     draft.effects.append(ModelExpired(generation.key, generation.number, generation.charged_nbytes))
                     draft.unload(generation)
-            case Phase.DRAINING | Phase.QUARANTINED if idle and generation.job is None:
+            case Phase.DRAINING | Phase.QUARANTINED if idle and generation.is_loaded:
                 draft.unload(generation)
 
 

@@ -19,7 +19,7 @@ from lifecycle.states import IN_FLIGHT, Generation, Job, Limits, Phase, State, o
 from lifecycle.transitions import step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 LAZY = ModelConfig(warm_up=False)
 
@@ -91,7 +91,7 @@ class World:
         generations = tuple(
             (
                 g.key, g.phase, g.reserved_nbytes, g.charged_nbytes, g.job, g.deadline - now, g.drain_by - now,
-                ticket.get(g.claimed_by, g.claimed_by), g.refs, g.ready_at - now if g.is_open else 0,
+                ticket.get(g.claimed_by, g.claimed_by), g.refs, g.is_lost, g.ready_at - now if g.is_open else 0,
                 g.last_used - now if g.is_loaded else 0, repr(g.error),
             )
             for g in state.generations.values()

@@ -1,0 +1,60 @@
+"""Victims: who, in which order, and never more than needed."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lifecycle.policy import Candidate, choose_victims
+
+
+def candidate(
+    number: int, nbytes: int = 1, *, idle: bool = True, priority: int = 0, last_used: float = 0.0
+) -> Candidate:
+    """Return a candidate; all but its number has a default."""
+    return Candidate(number, nbytes, idle, priority, 0.0, last_used)
+
+
+def test_least_recently_used_leaves_first_when_all_are_idle() -> None:
+    """The oldest last release goes first, and ties go by number."""
+    pool = [candidate(1, last_used=3.0), candidate(2, last_used=1.0), candidate(3, last_used=1.0)]
+    assert choose_victims(1, pool) == (2,)
+    assert choose_victims(2, pool) == (2, 3)
+
+
+def test_higher_priority_number_leaves_first_when_priorities_differ() -> None:
+    """Priority outweighs recency."""
+    pool = [candidate(1, last_used=1.0), candidate(2, priority=5, last_used=9.0)]
+    assert choose_victims(1, pool) == (2,)
+
+
+def test_idle_leaves_before_leased_when_both_could() -> None:
+    """A leased model is claimed only for what the idle ones can't give."""
+    pool = [candidate(1, idle=False, last_used=1.0, priority=9), candidate(2, last_used=9.0)]
+    assert choose_victims(1, pool) == (2,)
+    assert choose_victims(2, pool) == (2, 1)
+
+
+def test_nobody_leaves_when_all_together_are_too_small() -> None:
+    """A plan that can't free enough is no plan."""
+    assert choose_victims(4, [candidate(1), candidate(2, 2)]) is None
+
+
+def test_small_ones_are_spared_when_the_last_one_suffices_alone() -> None:
+    """A victim that the later ones make superfluous is put back."""
+    pool = [candidate(1, 1, last_used=1.0), candidate(2, 8, last_used=2.0)]
+    assert choose_victims(8, pool) == (2,)
+
+
+@given(st.lists(st.integers(0, 9), max_size=7), st.integers(0, 40))
+def test_plan_is_irredundant_when_sizes_are_arbitrary(sizes: list[int], short: int) -> None:
+    """A plan frees enough, no proper subset of it would, and there is one whenever everybody together suffices."""
+    pool = [candidate(n, size, last_used=float(n)) for n, size in enumerate(sizes)]
+    plan = choose_victims(short, pool)
+    assert (plan is None) == (sum(sizes) < short)
+    if plan is not None:
+        assert sum(sizes[n] for n in plan) >= short
+        for fewer in combinations(plan, max(0, len(plan) - 1)):
+            assert not plan or sum(sizes[n] for n in fewer) < short
