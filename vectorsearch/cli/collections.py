@@ -53,8 +53,8 @@ def stdlib_folder() -> Path:
     questions = find_questions()
     code = Path(stdlib_corpus.__file__).parent
     parts = [*sorted(code.glob("stdlib_*.py")), questions / "queries.jsonl", questions / "qrels" / "test.tsv"]
-    name = f"stdlib-{platform.python_version()}-{digest_files(parts)[:12]}"
-    return catalogue.cache_dir() / "collections" / name
+    made_of = f"{platform.python_version()}-{digest_files(parts)[:12]}"
+    return catalogue.cache_dir() / "built" / made_of / NAME
 
 
 def build_with_progress(folder: Path) -> Path:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 from typing import TYPE_CHECKING, Any
 
+from rich.padding import Padding
 from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
 from backends import catalogue
@@ -18,21 +19,30 @@ from vectorsearch.evaluation.collections import read_collection
 from vectorsearch.evaluation.experiment import System
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
 
     from vectorsearch.database import Database
     from vectorsearch.evaluation.collections import TestCollection
-    from vectorsearch.results import SearchResult, StageStats
+    from vectorsearch.results import Hit, StageStats
 
-# Questions of the collection where words alone mislead.
-QUESTIONS = ("q001", "q002", "q003")
+    Say = Callable[[RenderableType], None]
+
+# Questions of the collection whose words are not those of the answer.
+QUESTIONS = (
+    "compare secrets without leaking timing",
+    "do two files have exactly the same content?",
+    "which of two snippets is faster",
+)
 SYSTEMS = (
     System(mode="lexical"),
     System(mode="hybrid"),
     System(mode="hybrid", rerank=config.DEFAULT_RERANKER, rerank_depth=50),
 )
 SHOWN_HITS = 3
-_MARKS = {0: "", 1: "helps", 2: "answers"}
+SHOWN_MS = 0.5  # shorter stages only clutter
+_MARKS = {1: "○", 2: "●"}
 
 
 def demo(*, as_json: output.Json = False) -> None:
@@ -40,24 +50,30 @@ def demo(*, as_json: output.Json = False) -> None:
 
     A second run does nothing twice; only the questions are asked again.
     """
-    _step("Models", as_json)
+    say = _silent if as_json else _print
+    say(_title("Models"))
     specs = [catalogue.resolve(name) for name in (config.DEFAULT_EMBEDDER, config.DEFAULT_RERANKER)]
     fetch_models(specs)
-    _say(f"embed with {specs[0].name}, rerank with {specs[1].name}", as_json)
+    say(Text(f"{specs[0].name} embeds, {specs[1].name} reranks"))
 
-    _step("Documents", as_json)
+    say(_title("Documents"))
     folder = stdlib_folder()
     if not (folder / "build.json").exists():
         build_with_progress(folder)
     collection = read_collection(folder)
     with open_cached(collection) as database:
         documents = database.count()
-        _say(f"{documents:,} entries of the standard library of Python, {len(collection.queries)} questions", as_json)
+        say(Text(f"{documents:,} entries of the documentation of Python {platform.python_version()}"))
 
-        _step("Three questions", as_json)
-        answers = [_ask(database, collection, query_id, as_json) for query_id in QUESTIONS]
+        say(_title("Three questions"))
+        say(
+            Text.assemble(
+                (_MARKS[2], "green"), " answers the question, ", (_MARKS[1], "green"), " helps, as judged by hand"
+            )
+        )
+        answers = [_ask(database, collection, question, say) for question in QUESTIONS]
 
-        _step("Evaluation", as_json)
+        say(_title("Evaluation"))
         results = list(run_systems(database, collection, SYSTEMS))
     if as_json:
         figures = [result.to_dict() for result in results]
@@ -66,48 +82,44 @@ def demo(*, as_json: output.Json = False) -> None:
         print_results(results, f"{len(collection.queries)} questions with graded judgments")
 
 
-def _ask(database: Database, collection: TestCollection, query_id: str, as_json: bool) -> dict[str, Any]:  # noqa: FBT001
+def _ask(database: Database, collection: TestCollection, question: str, say: Say) -> dict[str, Any]:
     """Ask one question of each system, print the answers, and return them as plain values."""
-    text = collection.queries[query_id]
-    if not as_json:
-        output.out.print(Text(f"\n{text}", style="bold"))
+    query_id = next((key for key, text in collection.queries.items() if text == question), None)
+    grades = collection.qrels[query_id] if query_id else {}
+    say(Text(f"\n{question}", style="bold"))
     answers = {}
     for system in SYSTEMS:
-        result = system.search(database, text)
+        result = system.search(database, question)
         answers[system.name] = {**result.to_dict(), "hits": [hit.id for hit in result[:SHOWN_HITS]]}
-        if not as_json:
-            _print_answer(system.name, result, collection.qrels[query_id])
-    return {"question": text, "answers": answers}
+        say(Text.assemble(("  " + system.name, "cyan"), (f"  {output.format_ms(result.latency_ms)}", "dim")))
+        for hit in result[:SHOWN_HITS]:
+            say(_hit_line(hit, grades.get(hit.id, 0)))
+        stages = [_stage(stage) for stage in result.stats if stage.latency_ms >= SHOWN_MS]
+        say(Padding(Text(", ".join(stages), style="dim"), (0, 0, 0, 4)))
+    return {"question": question, "answers": answers}
 
 
-def _print_answer(name: str, result: SearchResult, grades: Mapping[str, int]) -> None:
-    output.out.print(Text.assemble(("  " + name, "cyan"), (f"  {output.format_ms(result.latency_ms)}", "dim")))
-    table = Table.grid(padding=(0, 1))
-    for hit in result[:SHOWN_HITS]:
-        grade = grades.get(hit.id, 0)
-        table.add_row(
-            "   ",
-            str(hit.rank),
-            Text(hit.id, style="bold green" if grade else ""),
-            Text(_MARKS.get(grade, ""), style="green"),
-        )
-    output.out.print(table)
-    stages = [_stage(stage) for stage in result.stats if stage.latency_ms >= 0.1]  # noqa: PLR2004 -- shorter ones only clutter
-    output.out.print(Text("    " + ", ".join(stages), style="dim"))
+def _hit_line(hit: Hit, grade: int) -> Text:
+    line = Text.assemble(f"    {hit.rank} ", (_MARKS.get(grade, " "), "green"), " ", (hit.id, "bold" if grade else ""))
+    line.append(f"  {output.one_line(hit.text[:200])}", style="dim")
+    line.truncate(output.out.width, overflow="ellipsis")
+    return line
 
 
 def _stage(stage: StageStats) -> str:
     text = f"{stage.stage} {output.format_ms(stage.latency_ms)}"
     if stage.model is None:
         return text
-    return f"{text} ({f'cold: {output.format_ms(stage.load_ms)} loading' if stage.cold else 'warm'})"
+    return f"{text} ({f'cold, {output.format_ms(stage.load_ms)} loading' if stage.cold else 'warm'})"
 
 
-def _step(title: str, as_json: bool) -> None:  # noqa: FBT001
-    if not as_json:
-        output.out.print(Rule(title, align="left", style="dim"))
+def _title(text: str) -> Padding:
+    return Padding(Rule(f"[bold]{text}[/]", align="left", style="dim"), (1, 0, 0, 0))
 
 
-def _say(text: str, as_json: bool) -> None:  # noqa: FBT001
-    if not as_json:
-        output.out.print(Text(text))
+def _print(line: RenderableType) -> None:
+    output.out.print(line)
+
+
+def _silent(line: RenderableType) -> None:
+    """Print nothing: stdout is for the JSON document."""

@@ -145,12 +145,13 @@ def open_cached(
     embedder = None if embed == NONE else catalogue.resolve(config.DEFAULT_EMBEDDER if embed == DEFAULT else embed)
     key = f"{digest_files([collection.corpus_path])} {embedder.digest if embedder else NONE} {backend} {language}"
     folder = catalogue.cache_dir() / "collections" / f"{collection.name}-{_short_digest(key)}"
+    if (folder / _COMPLETE).exists():
+        return open_existing(folder, backend=backend)
     with ExitStack() as on_error:
         database = open_or_make(folder, embed=embed, backend=backend, language=language)
         on_error.callback(database.close)
-        if not (folder / _COMPLETE).exists():
-            _index_corpus(database, collection, folder / REJECTS_NAME)
-            (folder / _COMPLETE).touch()
+        _index_corpus(database, collection, folder / REJECTS_NAME)
+        (folder / _COMPLETE).touch()
         on_error.pop_all()
     return database
 

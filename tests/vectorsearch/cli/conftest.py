@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from backends import catalogue
 from backends.fake_backend import fake_spec
+from vectorsearch import config
 from vectorsearch.cli import app
 
 if TYPE_CHECKING:
@@ -100,13 +101,28 @@ def db(run: Callable[..., Outcome], corpus: Path, tmp_path: Path) -> Path:
     return folder
 
 
+QUERIES = {"q1": "read csv rows", "q2": "suspend", "q3": "zebra"}
+QRELS = [("q1", "csv.reader", 2), ("q1", "csv.writer", 1), ("q2", "time.sleep", 1), ("q3", "json.load", 1)]
+
+
+@pytest.fixture
+def collection(corpus: Path) -> Path:
+    """Return the folder of a collection in BEIR layout: four documents, three queries, one without results."""
+    folder = corpus.parent
+    lines = [json.dumps({"_id": query, "text": text}) for query, text in QUERIES.items()]
+    (folder / "queries.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "qrels").mkdir()
+    rows = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row)) for row in QRELS)]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(rows), encoding="utf-8")
+    return folder
+
+
 @pytest.fixture
 def fake_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the catalogue know `fake-embedder` and `fake-reranker`, which the backend `fake` serves without files."""
-    specs = {
-        "fake-embedder": fake_spec("fake-embedder"),
-        "fake-reranker": fake_spec("fake-reranker", task="cross-encode"),
-    }
+    """Let the catalogue know fake models, the defaults among them, which the backend `fake` serves without files."""
+    embedders, rerankers = ("fake-embedder", config.DEFAULT_EMBEDDER), ("fake-reranker", config.DEFAULT_RERANKER)
+    specs = {name: fake_spec(name) for name in embedders}
+    specs |= {name: fake_spec(name, task="cross-encode") for name in rerankers}
     known = catalogue.resolve
 
     def resolve(name: str | Path) -> ModelSpec:

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+import vectorsearch as vs
 from vectorsearch.cli import evaluate
 from vectorsearch.cli.evaluate import choose_systems
 from vectorsearch.evaluation import cache
@@ -14,21 +14,6 @@ from vectorsearch.evaluation.experiment import System
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-QUERIES = {"q1": "read csv rows", "q2": "suspend", "q3": "zebra"}
-QRELS = [("q1", "csv.reader", 2), ("q1", "csv.writer", 1), ("q2", "time.sleep", 1), ("q3", "json.load", 1)]
-
-
-@pytest.fixture
-def collection(corpus: Path) -> Path:
-    """Return the folder of a collection in BEIR layout: four documents, three queries, one without results."""
-    folder = corpus.parent
-    lines = [json.dumps({"_id": query, "text": text}) for query, text in QUERIES.items()]
-    (folder / "queries.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    (folder / "qrels").mkdir()
-    rows = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row)) for row in QRELS)]
-    (folder / "qrels" / "test.tsv").write_text("\n".join(rows), encoding="utf-8")
-    return folder
 
 
 def test_systems_are_one_json_document_when_asked_for(run: Callable, collection: Path) -> None:
@@ -68,6 +53,17 @@ def test_nothing_is_done_twice_when_run_again(run: Callable, collection: Path, m
     second = run(*arguments).json
     assert second["systems"][0]["cached"] is True
     assert second["systems"][0]["metrics"] == first["systems"][0]["metrics"]
+
+
+def test_figures_can_be_had_when_another_process_holds_the_cached_database(
+    run: Callable, collection: Path, own_cache: Path
+) -> None:
+    """A second evaluation beside the first opens the complete cached database read-only."""
+    arguments = ("evaluate", "--collection", collection, "--embed", "none", "--no-cache", "--json")
+    first = run(*arguments).json
+    (folder,) = (own_cache / "collections").iterdir()
+    with vs.open(folder):
+        assert run(*arguments).json["systems"][0]["metrics"] == first["systems"][0]["metrics"]
 
 
 @pytest.mark.usefixtures("fake_models")
