@@ -10,6 +10,7 @@ from vectorsearch.index.allowed_rows import AllowedRows
 from vectorsearch.index.filter_terms import filter_terms
 from vectorsearch.index.opening import check_settings, open_indexes
 from vectorsearch.storage.errors import DimensionMismatch, NonFiniteVector
+from vectorsearch.storage.files import folder_nbytes
 from vectorsearch.storage.records import content_digest
 from vectorsearch.storage.settings import CollectionSettings, agree_settings, stored_settings
 from vectorsearch.storage.store import Store
@@ -183,7 +184,7 @@ class Collection:
             "embed": self._settings.embed,
             "dim": self.dim,
             "language": self._settings.language,
-            "disk_nbytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+            "disk_nbytes": folder_nbytes(folder),
             "lexical": self._lexical.info(),
             "dense": self._dense.info(),
         }

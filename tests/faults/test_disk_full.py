@@ -15,7 +15,7 @@ from vectorsearch.storage.errors import IndexUnwritable, StorageFull
 from vectorsearch.types import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SETTINGS = CollectionSettings(dense="Flat")
@@ -97,10 +97,14 @@ def test_the_index_is_whole_when_an_error_cut_its_catching_up_short(tmp_path: Pa
         check(collection, 50)
         collection.write(documents(50, 60))
 
-        def stop(done: int, total: int) -> None:
-            raise KeyboardInterrupt(done, total)
+        def stop_after(rows: int) -> Callable[[int, int], None]:
+            def stop(done: int, total: int) -> None:
+                if done > rows:
+                    raise KeyboardInterrupt(total)
 
-        for _ in range(3):
+            return stop
+
+        for rows in (0, 0, 10, 10):  # the words come first, ten rows of them, then the vectors
             with pytest.raises(KeyboardInterrupt):
-                collection.refresh(stop)
+                collection.refresh(stop_after(rows))
         check(collection, 60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
@@ -51,3 +52,12 @@ def digest_file(path: Path) -> str:
         while chunk := file.read(_CHUNK_NBYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def folder_nbytes(folder: Path) -> int:
+    """Return the bytes that a folder's files hold."""
+    nbytes = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # a writer replaces files at any time
+            nbytes += path.stat().st_size if path.is_file() else 0
+    return nbytes
