@@ -12,8 +12,10 @@ Importing this loads no runtime: FAISS, Tantivy, ONNX Runtime and the tokenizers
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 
 def _require_siblings() -> None:
@@ -31,14 +33,6 @@ def _require_siblings() -> None:
 
 _require_siblings()
 
-from vectorsearch.database import Database  # noqa: E402 -- only once the siblings are known to be ours
-from vectorsearch.documents import InvalidDocument  # noqa: E402
-from vectorsearch.engine import open  # noqa: A004, E402 -- reads as `gzip.open` does
-from vectorsearch.errors import VectorSearchError  # noqa: E402
-from vectorsearch.query.explain import Explanation  # noqa: E402
-from vectorsearch.results import Hit, SearchResult, StageStats  # noqa: E402
-from vectorsearch.types import Document  # noqa: E402
-
 __version__ = "0.1.0"
 
 __all__ = [
@@ -52,3 +46,33 @@ __all__ = [
     "VectorSearchError",
     "open",
 ]
+
+if TYPE_CHECKING:
+    from vectorsearch.database import Database
+    from vectorsearch.documents import InvalidDocument
+    from vectorsearch.engine import open  # noqa: A004 -- reads as `gzip.open` does
+    from vectorsearch.errors import VectorSearchError
+    from vectorsearch.query.explain import Explanation
+    from vectorsearch.results import Hit, SearchResult, StageStats
+    from vectorsearch.types import Document
+
+_HOMES = {
+    "Database": "database",
+    "Document": "types",
+    "Explanation": "query.explain",
+    "Hit": "results",
+    "InvalidDocument": "documents",
+    "SearchResult": "results",
+    "StageStats": "results",
+    "VectorSearchError": "errors",
+    "open": "engine",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name's module when the name is first used, so that the command line's help comes at once."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

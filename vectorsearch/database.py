@@ -8,6 +8,8 @@ from dataclasses import replace as replaced
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from backends.base import ModelSpec
 from backends.errors import InvalidInput, VectorSearchError
 from rerank import as_reranker
@@ -216,11 +218,18 @@ class Database:
     def _changed(self, chunk: list[Document]) -> list[Document]:
         """Leave out what is stored already, so that an interrupted bulk upsert goes on without embedding again."""
         known = self._collection.digests([document.id for document in chunk])
-        return [
-            document
-            for document in chunk
-            if document.vector is not None or known.get(document.id) != content_digest(document)
-        ]
+        same = [document for document in chunk if known.get(document.id) == content_digest(document)]
+        stored = self._collection.get([document.id for document in same if document.vector is not None])
+        vectors = {before.id: before.vector for before in stored if before is not None and before.vector is not None}
+        unchanged = {
+            document.id
+            for document in same
+            if document.vector is None
+            or (
+                document.id in vectors and np.array_equal(vectors[document.id], np.asarray(document.vector, np.float32))
+            )
+        }
+        return [document for document in chunk if document.id not in unchanged]
 
     def _embedded(self, chunk: list[Document]) -> list[Document]:
         """Give each document without a vector the embedder's, if there is an embedder."""

@@ -181,12 +181,13 @@ def test_upsert_replaces_changed_and_leaves_unchanged_alone(open_database: OpenD
     assert not any(hit.text == "alpha text" for hit in db.search("alpha"))
 
 
-def test_upsert_replaces_a_vector_when_the_text_is_the_same(open_database: OpenDatabase) -> None:
-    """A vector of the caller's own is stored even if title, text and metadata are unchanged."""
+def test_upsert_replaces_a_vector_only_when_it_differs(open_database: OpenDatabase) -> None:
+    """A new vector of the caller's own is stored though the text is unchanged; the same one is left alone."""
     db = open_database(embed=None)
     db.add([{"id": "a", "text": "x", "vector": [1.0, 0.0]}])
     assert db.upsert([{"id": "a", "text": "x", "vector": [0.0, 1.0]}]) == 1
     assert db.search(vector=[0.0, 1.0])[0].score == pytest.approx(1.0)
+    assert db.upsert([{"id": "a", "text": "x", "vector": [0.0, 1.0]}]) == 0
 
 
 def test_deleted_documents_are_not_found(open_database: OpenDatabase) -> None:
