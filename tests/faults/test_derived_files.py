@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from vectorsearch.collection import Collection, CollectionSettings
+from vectorsearch.storage.errors import DamagedDatabase
 from vectorsearch.types import Document
 
 if TYPE_CHECKING:
@@ -148,3 +149,17 @@ def test_a_reader_finds_all_when_derived_files_are_damaged(pristine: Path, tmp_p
         assert len(collection.lexical("apple", 1000).rows) == N - 1
         assert len(collection.dense(vector(0), 1000).rows) == N - 1
     assert {name: (folder / name).read_bytes() for name in derived(folder)} == before
+
+
+def test_a_clear_error_comes_when_the_database_itself_is_damaged(pristine: Path, tmp_path: Path) -> None:
+    """SQLite's own file can't be derived again: the error names the database and says to restore it."""
+    shutil.copytree(pristine, tmp_path / "db")
+    path = tmp_path / "db" / "documents.sqlite"
+    content = bytearray(path.read_bytes())
+    content[8192:] = b"\xff" * (len(content) - 8192)
+    path.write_bytes(content)
+    with (
+        pytest.raises(DamagedDatabase, match="restore it from a snapshot"),
+        Collection.open(tmp_path / "db") as damaged,
+    ):
+        list(damaged.iter())
