@@ -5,6 +5,7 @@ Its answers mean something: texts that share words have close vectors and high s
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 import zlib
@@ -56,7 +57,7 @@ def fake_spec(name: str, *, task: Task = "embed", dim: int = 64, max_length: int
         name=name,
         task=task,
         folder=Path(),
-        digest=f"{zlib.crc32(name.encode()):064x}",
+        digest=hashlib.sha256(name.encode()).hexdigest(),
         weights_file="",
         weights_nbytes=0,
         max_length=max_length,

@@ -11,7 +11,7 @@ from vectorsearch.index.filter_terms import filter_terms
 from vectorsearch.index.opening import check_settings, open_indexes
 from vectorsearch.storage.errors import DimensionMismatch, NonFiniteVector
 from vectorsearch.storage.files import folder_nbytes
-from vectorsearch.storage.records import content_digest
+from vectorsearch.storage.records import check_dims, content_digest, to_records
 from vectorsearch.storage.settings import CollectionSettings, agree_settings, stored_settings
 from vectorsearch.storage.store import Store
 
@@ -86,6 +86,16 @@ class Collection:
     def dim(self) -> int | None:
         """Return the length of the vectors, None until there is one."""
         return self._store.dim
+
+    def check(self, docs: Sequence[Document], *, first_row: int = 0) -> None:
+        """Raise what `write` would for the documents themselves, before any of them is embedded.
+
+        Messages count rows from `first_row`.
+
+        Raises:
+            DuplicateId, DimensionMismatch, NonFiniteVector, InvalidInput: a document can't be stored.
+        """
+        check_dims(to_records(docs, first_row=first_row), self.dim, first_row=first_row)
 
     def write(self, docs: Sequence[Document], *, on_conflict: OnConflict = "error") -> int:
         """Store documents with their vectors in one transaction and return how many.

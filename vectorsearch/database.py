@@ -202,13 +202,16 @@ class Database:
     def _write(self, docs: Rows, *, replace: bool) -> int:
         documents = parse_documents(docs)
         size = config.WRITE_CHUNK_DOCUMENTS if self._embedder is None else config.EMBED_CHUNK_DOCUMENTS
-        written = 0
+        on_conflict: OnConflict = "replace" if replace else "error"
+        seen = written = 0
         try:
             while chunk := list(itertools.islice(documents, size)):
-                if replace:
-                    chunk = self._changed(chunk)
-                on_conflict: OnConflict = "replace" if replace else "error"
-                written += self._collection.write(self._embedded(chunk), on_conflict=on_conflict)
+                # Of an id that comes twice the last counts, in one chunk as in two.
+                wanted = list({document.id: document for document in chunk}.values()) if replace else chunk
+                self._collection.check(wanted, first_row=seen)
+                seen += len(chunk)
+                wanted = self._changed(wanted) if replace else wanted
+                written += self._collection.write(self._embedded(wanted), on_conflict=on_conflict)
         except VectorSearchError as exc:
             if written:
                 exc.add_note(f"{written} documents before this chunk are stored, and nothing of the chunk itself")

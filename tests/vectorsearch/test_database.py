@@ -181,6 +181,20 @@ def test_upsert_replaces_changed_and_leaves_unchanged_alone(open_database: OpenD
     assert not any(hit.text == "alpha text" for hit in db.search("alpha"))
 
 
+@pytest.mark.parametrize("chunk", [1, 100])
+def test_last_row_counts_when_an_id_comes_twice(
+    open_database: OpenDatabase, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    """Upserting an id twice keeps the last row, wherever chunks end; adding it twice is an error."""
+    monkeypatch.setattr("vectorsearch.config.WRITE_CHUNK_DOCUMENTS", chunk)
+    db = open_database(embed=None)
+    rows = [{"id": "a", "text": "first"}, {"id": "a", "text": "last"}]
+    db.upsert(rows)
+    assert [document.text for document in db.iter()] == ["last"]
+    with pytest.raises(DuplicateId, match="'b'"):
+        db.add({**row, "id": "b"} for row in rows)
+
+
 def test_upsert_replaces_a_vector_only_when_it_differs(open_database: OpenDatabase) -> None:
     """A new vector of the caller's own is stored though the text is unchanged; the same one is left alone."""
     db = open_database(embed=None)

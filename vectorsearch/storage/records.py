@@ -41,8 +41,8 @@ class Record:
         return None if self.vector is None else len(self.vector) // _VECTOR_TYPE.itemsize
 
 
-def to_records(docs: Sequence[Document]) -> list[Record]:
-    """Check a batch and return it in the store's form, in order.
+def to_records(docs: Sequence[Document], *, first_row: int = 0) -> list[Record]:
+    """Check a batch and return it in the store's form, in order; messages count rows from `first_row`.
 
     Raises:
         InvalidInput: an id, text, title or metadata that can't be stored.
@@ -50,7 +50,7 @@ def to_records(docs: Sequence[Document]) -> list[Record]:
         NonFiniteVector: a vector with NaN or infinity.
         DimensionMismatch: a vector that isn't one-dimensional, or two of different lengths.
     """
-    records = [_to_record(number, doc) for number, doc in enumerate(docs)]
+    records = [_to_record(number, doc) for number, doc in enumerate(docs, start=first_row)]
     seen: set[str] = set()
     duplicates: dict[str, None] = {}
     for record in records:
@@ -62,13 +62,13 @@ def to_records(docs: Sequence[Document]) -> list[Record]:
     return records
 
 
-def check_dims(records: Sequence[Record], dim: int | None) -> int | None:
+def check_dims(records: Sequence[Record], dim: int | None, *, first_row: int = 0) -> int | None:
     """Return the length of the batch's vectors, or `dim` if it has none.
 
     Raises:
         DimensionMismatch: a vector's length isn't `dim`, or not that of the batch's first vector.
     """
-    for number, record in enumerate(records):
+    for number, record in enumerate(records, start=first_row):
         if record.dim is None:
             continue
         if dim is None:
