@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -223,7 +222,7 @@ class ModelManager:
         try:
             warnings.warn_explicit(message, ResourceWarning, file, line)
         except ResourceWarning as error:  # warnings are errors here, and this is nobody's thread to raise one on
-            _log.error("%s:%s: %s", file, line, error)  # noqa: TRY400 - the traceback would be the keeper's
+            _log.error("%s:%s: %s", file, line, error)
 
     # Orders.
 

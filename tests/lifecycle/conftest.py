@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
-from lifecycle_fakes import Bench  # noqa: E402 - it is found by the line above
+from lifecycle_fakes import Bench
 
 
 @pytest.fixture

@@ -42,11 +42,8 @@ def test_claim_outlives_new_request_when_a_leased_model_must_leave(bench: MakeBe
         assert not b.state.generations[1].is_open
     for_b.result()
     for_a.result()
-    assert b.loader.order == ["estimate A", "estimate B", "load A", "nbytes A", "close A", "load B", "nbytes B"] + [
-        "close B",
-        "load A",
-        "nbytes A",
-    ]
+    steps = [step for step in b.loader.order if step.startswith(("load", "close"))]
+    assert steps == ["load A", "close A", "load B", "close B", "load A"]
 
 
 def test_claim_is_undone_when_its_admission_times_out(bench: MakeBench) -> None:

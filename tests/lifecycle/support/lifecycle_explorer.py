@@ -340,6 +340,13 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
         require(not g.refs and g.number not in state.held(), "8: nobody in use is evicted", after)
         require(not before.models[g.key].config.pinned, "8: nobody pinned is evicted", after)
         require(g.charged_nbytes > spare, "8: no victim more than needed", after)
+    for number in state.generations.keys() - before.generations.keys():
+        g = state.generations[number]
+        require(g.charged_nbytes == before.models[g.key].nbytes, "1: what is loaded was reserved before", after)
+    if isinstance(event, signals.Loaded):
+        require(state.generations[event.generation].charged_nbytes == event.nbytes, "1: the measured is charged", after)
+    if isinstance(event, signals.Cancel):
+        require(not any(isinstance(e, signals.Refuse) for e in effects), "5: a caller's leaving fails nobody", after)
     if isinstance(event, signals.Request) and all(is_live(before, k) for k in event.keys):
         require(not evicted and state.charged_nbytes == before.charged_nbytes, "7: a hit never evicts", after)
     if any(isinstance(e, signals.Refuse) and isinstance(e.why, signals.Exhausted) for e in effects):

@@ -25,6 +25,7 @@ class FakeClock:
         self.now = 1000.0
 
     def __call__(self) -> float:
+        """Return the time."""
         return self.now
 
 
@@ -128,7 +129,7 @@ class Call(threading.Thread):
         """Run the function and keep what it returned or raised."""
         try:
             self._value = self._function()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - it is kept, to be raised or looked at
             self._error = error
 
     def result(self) -> Any:
