@@ -86,6 +86,16 @@ def merge_configs(configs: Iterable[ModelConfig]) -> ModelConfig:
     )
 
 
+def check_wait(name: str, seconds: float) -> None:
+    """Insist that a wait ends.
+
+    Raises:
+        InvalidInput: the seconds are negative, infinite or NaN.
+    """
+    if not 0 <= seconds < math.inf:
+        raise InvalidInput(f"{name} is {seconds}: give finite seconds >= 0")
+
+
 class Loader(Protocol):
     """Anything that can load a model: a backend, or a test's fake. The spec is opaque to this package.
 

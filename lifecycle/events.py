@@ -1,7 +1,7 @@
 """What the manager tells its hooks: one frozen type per thing that happens. Bytes are charged bytes.
 
-Hooks run on a thread of their own, in the order in which things happened: a slow one delays only the other hooks,
-and one that raises is logged and harms nobody.
+Hooks run on a thread of their own, in the order in which things happened: a slow one delays only the other hooks
+(and may lose events, which are then counted), and one that raises is logged and harms nobody.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lifecycle.config import InstanceKey
 
 _log = logging.getLogger(__name__)
+_MOST_PENDING = 10_000  # events kept for hooks that are too slow; later ones are dropped, and counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ class Notifier:
         self._pending: deque[Event] = deque()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self.dropped = 0
 
     def subscribe(self, hook: Callable[[Event], None]) -> None:
         """Call `hook` with every event from now on."""
@@ -117,8 +119,11 @@ class Notifier:
         """Queue an event for the hooks; never waits for one."""
         with self._changed:
             if self._thread is not None and not self._closed:
-                self._pending.append(event)
-                self._changed.notify()
+                if len(self._pending) < _MOST_PENDING:
+                    self._pending.append(event)
+                    self._changed.notify()
+                else:
+                    self.dropped += 1
 
     def close(self, timeout_s: float) -> None:
         """Deliver what is queued, then stop; give up on a hook that takes longer than `timeout_s`."""

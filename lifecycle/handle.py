@@ -9,7 +9,11 @@ the set's own lock without it; `len` alone would not, which is why `refs` counts
 from __future__ import annotations
 
 import math
+import traceback
 from typing import TYPE_CHECKING, Any
+
+from lifecycle import signals
+from lifecycle.states import Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,15 +109,25 @@ class ModelHandle:
         self._tokens.add(token)
         self.peak = max(self.peak, len(self._tokens))
 
-    # Backend code, on a worker thread, under no lock, each once.
+    # Backend code, on a worker thread, under no lock, each job once.
 
-    def load(self) -> int:
-        """Load the model and return the bytes to charge for it.
+    def perform(self, job: Job) -> signals.Input:
+        """Run a job and return how it ended."""
+        try:
+            match job:
+                case Job.LOAD:
+                    return signals.Loaded(self.generation, self._load())
+                case Job.WARM_UP:
+                    self._warm_up()
+                    return signals.Warmed(self.generation)
+                case Job.UNLOAD:
+                    self._unload()
+                    return signals.Unloaded(self.generation)
+        except BaseException as error:  # noqa: BLE001 - whatever a loader raises, everybody who waits is told
+            traceback.clear_frames(error.__traceback__)  # else the error would keep what was half loaded in memory
+            return signals.JobFailed(self.generation, error, loaded=self.model is not None)
 
-        Raises:
-            BaseException: whatever the loader raises.
-            ValueError: the model says that it has a negative size.
-        """
+    def _load(self) -> int:
         self.model = self._loader.load_model(self._spec)
         nbytes = int(self.model.nbytes)
         if nbytes < 0:
@@ -122,13 +136,11 @@ class ModelHandle:
         self.device = None if device is None else str(device)
         return nbytes
 
-    def warm_up(self) -> None:
-        """Run the model's own warm-up, if it has one."""
+    def _warm_up(self) -> None:
         warm_up = getattr(self.model, "warm_up", None)
         if warm_up is not None:
             warm_up()
 
-    def unload(self) -> None:
-        """Close the model and drop it."""
+    def _unload(self) -> None:
         model, self.model = self.model, None
         model.close()

@@ -12,7 +12,6 @@ import logging
 import math
 import queue
 import threading
-import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -65,14 +64,15 @@ class Keeper:
         self.past_hits: Counter[InstanceKey] = Counter()
         self.past_peak = 0
         self._clock = clock
-        self._notifier = notifier
+        self.notifier = notifier
         self._tickets: dict[int, Ticket] = {}
         self._next_ticket = 1
         self._watches: list[tuple[Callable[[State], bool], threading.Event]] = []
         self._workers: list[threading.Thread] = []
         self._mail: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()  # protects `_thread` only
+        self._is_running = False
+        self._starting = threading.Lock()  # protects the two above, and nothing is taken under it
 
     # For any thread.
 
@@ -96,8 +96,8 @@ class Keeper:
                 outcome.extend((None, error))
             done.set()
 
-        self._mail.put(run)
         self.ensure_thread()
+        self._mail.put(run)
         done.wait()
         value, error = outcome
         if error is not None:
@@ -111,20 +111,29 @@ class Keeper:
         reached.wait()
 
     def ensure_thread(self) -> None:
-        """Start the thread if there is none: at first, after a fork, or when a closed manager gets late mail."""
+        """Start the thread if there is none: at first, after a fork, or when a closed manager is asked again.
+
+        Whoever means to wait for an answer calls it first.
+
+        Raises:
+            RuntimeError: this is the keeper's thread (a finalizer that ran here asks), and would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a lifecycle manager can't be asked on its own thread: is a finalizer asking?")
         with self._starting:
-            if self._thread is None or not self._thread.is_alive():
+            if self._thread is None or not self._is_running or not self._thread.is_alive():
+                self._is_running = True
                 self._thread = threading.Thread(target=self._run, name="lifecycle-keeper", daemon=True)
                 self._thread.start()
 
     def join(self) -> None:
         """Wait for the threads that have nothing left to do; one that is stuck in backend code is left alone."""
-        with self._starting:
-            thread = self._thread
-        others = [worker for worker in self._workers if worker.name not in self._stuck()]
-        for other in [*others, *([thread] if thread and self.state.is_finished else [])]:
-            if other is not threading.current_thread():
-                other.join()
+        threads = [worker for worker in self._workers if worker.name not in self._stuck()]
+        if self._thread is not None and self.state.is_finished:
+            threads.append(self._thread)
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
 
     # For the keeper's thread.
 
@@ -215,7 +224,7 @@ class Keeper:
         if isinstance(event, events.ModelReady):
             self.loads[event.key] += 1
             self.eager_loads += event.eager
-        self._notifier.publish(event)
+        self.notifier.publish(event)
 
     def _forget(self, number: int) -> None:
         handle = self.handles.pop(number, None)
@@ -253,16 +262,14 @@ class Keeper:
 
     def _is_finished(self) -> bool:
         with self._starting:
-            finished = self.state.is_finished and self._mail.empty()
-            if finished:
-                self._thread = None
-            return finished
+            self._is_running = not (self.state.is_finished and self._mail.empty())
+            return not self._is_running
 
     def _start(self, number: int, job: Job) -> None:
         """Run a job on a thread of its own; if there is no thread to be had, the job has failed."""
         handle = self.handles[number]
         worker = threading.Thread(
-            target=lambda: self.send_event(_perform(handle, job)), name=f"lifecycle-{job.value}-{number}", daemon=True
+            target=lambda: self.send_event(handle.perform(job)), name=f"lifecycle-{job.value}-{number}", daemon=True
         )
         self._workers = [other for other in self._workers if other.is_alive()]
         try:
@@ -280,20 +287,3 @@ class Keeper:
 def _is_open(state: State, number: int) -> bool:
     generation = state.generations.get(number)
     return generation is not None and generation.is_open
-
-
-def _perform(handle: ModelHandle, job: Job) -> signals.Input:
-    """Run backend code and return how it ended."""
-    try:
-        match job:
-            case Job.LOAD:
-                return signals.Loaded(handle.generation, handle.load())
-            case Job.WARM_UP:
-                handle.warm_up()
-                return signals.Warmed(handle.generation)
-            case Job.UNLOAD:
-                handle.unload()
-                return signals.Unloaded(handle.generation)
-    except BaseException as error:  # noqa: BLE001 - whatever a loader raises, everybody who waits is told
-        traceback.clear_frames(error.__traceback__)  # else the error would keep what was half loaded in memory
-        return signals.JobFailed(handle.generation, error, loaded=handle.model is not None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from backends.errors import InvalidInput
 from lifecycle import errors, events, report, signals
-from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig, ModelRef, merge_configs
+from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig, ModelRef, check_wait, merge_configs
 from lifecycle.keeper import Instance, Keeper, Ticket
 from lifecycle.lease import Leak, Lease, LeaseSet
 from lifecycle.snapshot import Readiness
@@ -53,13 +53,6 @@ class ModelManager:
         backoff_cap_s: float = 60.0,
     ) -> None:
         limits = Limits(budget_nbytes, max_parallel_loads, unload_timeout_s, backoff_s, backoff_cap_s)
-        if (
-            budget_nbytes < 0
-            or max_parallel_loads < 1
-            or not unload_timeout_s > 0
-            or not 0 < backoff_s <= backoff_cap_s
-        ):
-            raise InvalidInput(f"{limits}: the budget can't be negative, and the other limits must be positive")
         self.clock = clock
         self._configs: dict[ModelRef, ModelConfig] = {}
         self._keys: dict[ModelRef, InstanceKey] = {}
@@ -119,6 +112,7 @@ class ModelManager:
         for generation in keeper.state.generations.values():
             if generation.key == key and generation.is_open:
                 keeper.publish(keeper.handles[generation.number])
+        keeper.tick()  # the last lease may have ended unwatched, before a TTL of 0 was set
 
     def registered(self) -> tuple[ModelRef, ...]:
         """Return all refs, in the order of their registration."""
@@ -167,14 +161,14 @@ class ModelManager:
 
     def admit(self, lease: LeaseSet) -> None:
         """Wait until the keeper has given the lease its handles; a lease that finds no open gate calls this."""
-        _check_wait("timeout_s", lease.timeout_s)
+        check_wait("timeout_s", lease.timeout_s)
         keys = tuple(dict.fromkeys(lease.keys))
         since = self.clock()
         deadline = since + lease.timeout_s
         ticket = Ticket(lease)
+        self._keeper.ensure_thread()
         try:
             self._keeper.send(lambda: self._keeper.admit(ticket, keys, deadline))
-            self._keeper.ensure_thread()
             while not ticket.done.wait(min(max(0.0, deadline - self.clock()), _LONGEST_NAP_S)):
                 if self.clock() >= deadline:
                     self._keeper.call(self._keeper.tick)
@@ -183,32 +177,10 @@ class ModelManager:
             raise
         lease.wait_s = self.clock() - since
         if ticket.refusal is not None:
-            raise self._error(lease, *ticket.refusal)
+            raise report.refusal(self._keeper, lease, *ticket.refusal)
         if not lease.cold:
             for handle in lease.handles:
                 handle.hits += 1
-
-    def _error(self, lease: LeaseSet, why: signals.Why, state: State) -> errors.LifecycleError:
-        names = " + ".join(f"'{ref}'" for ref in lease.refs)
-        match why:
-            case signals.Exhausted(needed):
-                return errors.BudgetExhausted(
-                    names,
-                    needed_nbytes=needed,
-                    budget_nbytes=state.limits.budget_nbytes,
-                    idle_nbytes=report.idle_nbytes(state),
-                    holders=report.holders(self._keeper, state),
-                )
-            case signals.Broken(key, cause, retry_after_s):
-                broken = next(ref for ref in lease.refs if self._keys[ref] == key)
-                failed = errors.LoadFailed(f"'{broken}'", cause=cause, retry_after_s=retry_after_s)
-                failed.__cause__ = cause
-                return failed
-            case signals.TimedOut(waited_for):
-                holders = report.holders(self._keeper, state)
-                return errors.LeaseTimeout(names, timeout_s=lease.timeout_s, waited_for=waited_for, holders=holders)
-            case signals.Closed():
-                return errors.ManagerClosed(f"model {names} can't be leased: the manager is closed")
 
     def report_leak(self, leak: Leak) -> None:
         """Note a lease that was garbage-collected open; called from its finalizer."""
@@ -236,8 +208,8 @@ class ModelManager:
             ModelNotRegistered: there is no such ref; nothing is prefetched.
         """
         keys = tuple(dict.fromkeys(map(self.key_of, refs)))
-        self._keeper.send_event(signals.Prefetch(keys))
         self._keeper.ensure_thread()
+        self._keeper.send_event(signals.Prefetch(keys))
 
     def unload(self, ref: ModelRef, *, drain_timeout_s: float = 30.0) -> None:
         """Unload the ref's instance, for all refs that share it, and return when its bytes are free.
@@ -250,12 +222,12 @@ class ModelManager:
             UnloadFailed: its `close()` raised (it is quarantined).
             ModelNotRegistered: there is no such ref.
         """
-        _check_wait("drain_timeout_s", drain_timeout_s)
+        check_wait("drain_timeout_s", drain_timeout_s)
         key = self.key_of(ref)
         drain_by = self.clock() + drain_timeout_s
         number = self._keeper.call(lambda: self._ask_to_unload(key, ref, drain_by))
         if number is not None:
-            self._keeper.wait_until(lambda state: not _is_leaving(state, number))
+            self._keeper.wait_until(lambda state: not state.is_leaving(number))
             self._raise_if_quarantined(number)
 
     def _ask_to_unload(self, key: InstanceKey, ref: ModelRef, drain_by: float) -> int | None:
@@ -272,18 +244,8 @@ class ModelManager:
     def _raise_if_quarantined(self, *numbers: int) -> None:
         for number in numbers:
             generation = self._keeper.state.generations.get(number)
-            if generation is None:
-                continue
-            name = report.name_of(self._keeper, generation.key)
-            size = errors.format_nbytes(generation.charged_nbytes)
-            if generation.is_lost:
-                raise errors.UnloadFailed(
-                    f"model {name}: close() raised {generation.error!r}; its {size} stay charged"
-                ) from generation.error
-            why = f"{generation.refs} leases are open" if generation.job is None else f"{generation.error}"
-            raise errors.UnloadTimeout(
-                f"model {name} is still there: {why}; its {size} stay charged until it is gone"
-            ) from generation.error
+            if generation is not None:
+                raise report.unload_error(self._keeper, generation) from generation.error
 
     def reap(self) -> None:
         """Expire, quarantine and refuse whatever is due now; the keeper does it by itself at each deadline."""
@@ -296,9 +258,9 @@ class ModelManager:
             UnloadTimeout: a lease, a load or a `close()` was not done within `timeout_s`; all else is unloaded.
             UnloadFailed: a model's `close()` raised; all else is unloaded.
         """
-        _check_wait("timeout_s", timeout_s)
+        check_wait("timeout_s", timeout_s)
         self._keeper.call(lambda: self._keeper.happen(signals.CloseAsked(self.clock() + timeout_s)))
-        self._keeper.wait_until(lambda state: not any(_is_leaving(state, number) for number in state.generations))
+        self._keeper.wait_until(lambda state: not any(map(state.is_leaving, state.generations)))
         self._keeper.join()
         self._notifier.close(timeout_s)
         self._raise_if_quarantined(*self._keeper.state.generations)
@@ -333,14 +295,3 @@ class ModelManager:
     def snapshot(self) -> ManagerSnapshot:
         """Return the budget, every model and the counters, as one immutable value; stops nobody."""
         return report.snapshot(self._keeper, self.clock())
-
-
-def _check_wait(name: str, seconds: float) -> None:
-    """Insist that every wait ends."""
-    if not 0 <= seconds < math.inf:
-        raise InvalidInput(f"{name} is {seconds}: give finite seconds >= 0")
-
-
-def _is_leaving(state: State, number: int) -> bool:
-    generation = state.generations.get(number)
-    return generation is not None and generation.phase is not Phase.QUARANTINED

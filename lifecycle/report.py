@@ -5,14 +5,25 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lifecycle import events
-from lifecycle.errors import Holder
+from lifecycle import events, signals
+from lifecycle.errors import (
+    BudgetExhausted,
+    Holder,
+    LeaseTimeout,
+    LifecycleError,
+    LoadFailed,
+    ManagerClosed,
+    UnloadFailed,
+    UnloadTimeout,
+    format_nbytes,
+)
 from lifecycle.snapshot import Counters, ManagerSnapshot, ModelStatus
 from lifecycle.states import Generation, Phase, State
 
 if TYPE_CHECKING:
     from lifecycle.config import InstanceKey
     from lifecycle.keeper import Keeper
+    from lifecycle.lease import LeaseSet
 
 
 def name_of(keeper: Keeper, key: InstanceKey) -> str:
@@ -36,6 +47,39 @@ def idle_nbytes(state: State) -> int:
         for g in state.generations.values()
         if g.is_open and not _leases(state, g) and not state.models[g.key].config.pinned
     )
+
+
+def refusal(keeper: Keeper, lease: LeaseSet, why: signals.Why, state: State) -> LifecycleError:
+    """Return the error that tells a caller why its lease was refused, in the state in which that was decided."""
+    names = " + ".join(f"'{ref}'" for ref in lease.refs)
+    match why:
+        case signals.Exhausted(needed):
+            return BudgetExhausted(
+                names,
+                needed_nbytes=needed,
+                budget_nbytes=state.limits.budget_nbytes,
+                idle_nbytes=idle_nbytes(state),
+                holders=holders(keeper, state),
+            )
+        case signals.Broken(key, cause, retry_after_s):
+            broken = next(ref for ref, its in zip(lease.refs, lease.keys, strict=True) if its == key)
+            failed = LoadFailed(f"'{broken}'", cause=cause, retry_after_s=retry_after_s)
+            failed.__cause__ = cause
+            return failed
+        case signals.TimedOut(waited_for):
+            held = holders(keeper, state)
+            return LeaseTimeout(names, timeout_s=lease.timeout_s, waited_for=waited_for, holders=held)
+        case signals.Closed():
+            return ManagerClosed(f"model {names} can't be leased: the manager is closed")
+
+
+def unload_error(keeper: Keeper, generation: Generation) -> LifecycleError:
+    """Return the error that tells why a generation that should be gone is quarantined."""
+    name, size = name_of(keeper, generation.key), format_nbytes(generation.charged_nbytes)
+    if generation.is_lost:
+        return UnloadFailed(f"model {name}: close() raised {generation.error!r}; its {size} stay charged")
+    why = f"{generation.refs} leases are open" if generation.job is None else f"{generation.error}"
+    return UnloadTimeout(f"model {name} is still there: {why}; its {size} stay charged until it is gone")
 
 
 def _leases(state: State, generation: Generation) -> int:
@@ -99,5 +143,6 @@ def _counters(keeper: Keeper) -> Counters:
         budget_exhausted=counts[events.AdmissionExhausted],
         quarantined=counts[events.ModelQuarantined],
         leaked_leases=counts[events.LeaseLeaked],
+        dropped_events=keeper.notifier.dropped,
         peak_references=max([keeper.past_peak, *(handle.peak for handle in keeper.handles.copy().values())]),
     )

@@ -47,6 +47,7 @@ class Counters:
     budget_exhausted: int
     quarantined: int
     leaked_leases: int
+    dropped_events: int
     peak_references: int
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from backends.errors import InvalidInput
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -58,6 +60,11 @@ class Limits:
     unload_timeout_s: float = 30.0
     backoff_s: float = 1.0
     backoff_cap_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        positive = min(self.max_parallel_loads, self.unload_timeout_s, self.backoff_s) > 0
+        if self.budget_nbytes < 0 or not positive or self.backoff_cap_s < self.backoff_s:
+            raise InvalidInput(f"{self}: the budget can't be negative, the others must be positive, the cap not lower")
 
     def backoff_after(self, failures: int) -> float:
         """Return the seconds to wait after this many failures in a row."""
@@ -171,6 +178,11 @@ class State:
     def is_finished(self) -> bool:
         """Return whether nothing can happen any more."""
         return self.closing and all(generation.is_lost for generation in self.generations.values())
+
+    def is_leaving(self, number: int) -> bool:
+        """Return whether a generation is still there, and is not given up."""
+        generation = self.generations.get(number)
+        return generation is not None and generation.phase is not Phase.QUARANTINED
 
     def held(self) -> frozenset[int]:
         """Return the generations that admissions hold: leases that exist, though nobody has been told yet."""

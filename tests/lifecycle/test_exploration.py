@@ -13,12 +13,18 @@ SCENARIOS = {
     "two models, room for one": Scenario(
         {"A": 1, "B": 1}, 1, (("A", 2.0), ("B", 2.0), ("A", 2.0)), failures=1, cancels=1, clock_steps=1
     ),
+    "they ask again": Scenario(
+        {"A": 1, "B": 1}, 1, (("A", 2.0), ("B", 2.0), ("A", 2.0)), failures=1, cancels=1, again=2
+    ),
+    "they ask again, later": Scenario(
+        {"A": 1, "B": 1}, 1, (("A", 2.0), ("B", 2.0), ("B", 2.0)), clock_steps=1, again=1
+    ),
     "sets that overlap": Scenario(
-        {"A": 1, "B": 1, "C": 1}, 2, (("AB", 2.0), ("BC", 2.0), ("C", 2.0)), failures=1, cancels=1
+        {"A": 1, "B": 1, "C": 1}, 2, (("AB", 2.0), ("BC", 2.0), ("CA", 2.0)), failures=1, cancels=1, again=1
     ),
     "sets and the clock": Scenario({"A": 1, "B": 1, "C": 1}, 2, (("AB", 2.0), ("BC", 2.0), ("A", 1.0)), clock_steps=1),
     "overtaking": Scenario(
-        {"A": 2, "B": 1, "C": 3}, 4, (("A", 2.0), ("C", 2.0), ("B", 2.0)), cancels=1, max_parallel_loads=1
+        {"A": 2, "B": 1, "C": 3}, 4, (("A", 2.0), ("C", 2.0), ("B", 2.0)), cancels=1, max_parallel_loads=1, again=1
     ),
     "no patience": Scenario({"A": 1, "B": 1}, 1, (("A", 0.0), ("B", 0.0), ("A", 2.0)), failures=1, clock_steps=2),
     "measured more than reserved": Scenario(
@@ -28,6 +34,7 @@ SCENARIOS = {
         measured={"A": 3, "B": 2},
         failures=1,
         cancels=1,
+        again=1,
     ),
     "time to live": Scenario(
         {"A": 1, "B": 1},
@@ -57,6 +64,7 @@ SCENARIOS = {
         2,
         (("A", 2.0), ("B", 2.0), ("C", 2.0)),
         configs={"A": ModelConfig(priority=-1, warm_up=False)},
+        again=1,
     ),
     "unload and close": Scenario(
         {"A": 1, "B": 1},

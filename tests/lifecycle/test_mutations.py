@@ -15,7 +15,7 @@ from lifecycle_fakes import COLD, Bench, Call
 from lifecycle import BudgetExhausted, ModelConfig, ModelRef, admission, policy, transitions
 from lifecycle.draft import Draft
 from lifecycle.handle import ModelHandle
-from lifecycle.keeper import Keeper, _perform
+from lifecycle.keeper import Keeper
 from lifecycle.lease import LeaseSet
 from lifecycle.states import Generation, Phase, State
 
@@ -178,7 +178,7 @@ def measured_size_is_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def jobs_run_where_the_state_is_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Keeper, "_start", lambda self, number, job: self.send_event(_perform(self.handles[number], job)))
+    patch.setattr(Keeper, "_start", lambda self, number, job: self.send_event(self.handles[number].perform(job)))
 
 
 def flights_are_not_shared(patch: pytest.MonkeyPatch) -> None:

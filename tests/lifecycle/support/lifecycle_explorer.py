@@ -8,6 +8,7 @@ hour only are the same.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ class Scenario:
     failures: int = 0
     cancels: int = 0
     clock_steps: int = 0
+    again: int = 0  # how often a caller that is done may ask again
     orders: tuple[str, ...] = ()  # "unload A", "unload-now A", "prefetch AB", "close"
     max_parallel_loads: int = 2
 
@@ -55,7 +57,7 @@ class Scenario:
             state, effects = step(state, signals.Register(key(name), nbytes, config), 0.0)
             jobs |= {(e.generation, e.job) for e in effects if isinstance(e, signals.Start)}
         idle = tuple(Caller(tuple(map(key, names)), timeout) for names, timeout in self.callers)
-        return World(state, jobs, jobs, idle, self.failures, self.cancels, self.clock_steps, self.orders)
+        return World(state, jobs, jobs, idle, self.failures, self.cancels, self.clock_steps, self.again, self.orders)
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class World:
     failures: int
     cancels: int
     clock_steps: int
+    again: int
     orders: tuple[str, ...]
     mail: bool = False
 
@@ -107,7 +110,16 @@ class World:
         )
         running = frozenset((number[g], job) for g, job in self.jobs)
         begun = frozenset((number[g], job) for g, job in self.started if g in number)
-        rest = (state.wishes, state.closing, self.failures, self.cancels, self.clock_steps, self.orders, self.mail)
+        rest = (
+            state.wishes,
+            state.closing,
+            self.failures,
+            self.cancels,
+            self.clock_steps,
+            self.again,
+            self.orders,
+            self.mail,
+        )
         return generations, models, queue, callers, running, begun, rest
 
 
@@ -196,6 +208,8 @@ def caller_moves(world: World, index: int, caller: Caller, report: Report | None
     """Let a caller ask (through the gate where all are open, and through the queue), give up, or return."""
     state = world.state
     if caller.done:
+        if world.again:
+            yield change(replace(world, again=world.again - 1), index, done=False)
         return
     if caller.held:
         yield release(world, index)
@@ -208,7 +222,7 @@ def caller_moves(world: World, index: int, caller: Caller, report: Report | None
         if len(gates) == len(caller.keys):
             seen = [(n, state.generations[n].refs + 1, state.generations[n].last_used) for n in gates]
             yield change(replace(world, state=observe(state, seen)), index, held=tuple(gates))
-        number = 1 + max((c.admission for c in world.callers), default=0)
+        number = 1 + max((e.number for e in state.queue), default=0)
         asked = change(world, index, admission=number)
         yield happen(asked, signals.Request(number, caller.keys, state.now + caller.timeout), report=report)
 
@@ -319,13 +333,13 @@ def check_shape(world: World, g: Generation) -> None:
     running = {Phase.LOADING: Job.LOAD, Phase.WARMING: Job.WARM_UP, Phase.UNLOADING: Job.UNLOAD}
     if g.phase is not Phase.QUARANTINED:
         require(g.job is running.get(g.phase), "14: every transition has an owner", world)
-        require(g.job is None or g.deadline < float("inf"), "14: every job has a deadline", world)
+        require(g.job is None or g.deadline < math.inf, "14: every job has a deadline", world)
         require(g.job is None or (g.number, g.job) in world.jobs, "14: every job runs", world)
     if g.claimed_by is not None:
         claimers = [e for e in world.state.queue if e.number == g.claimed_by and e.generations is None]
         require(claimers and g.phase is Phase.READY, "8: claims", world)
         in_use = g.refs or g.number in world.state.held()
-        enough = surplus(world.state, wishes=False) >= 0
+        enough = surplus(world.state, wishes=False, last=g.claimed_by) >= 0
         require(world.mail or in_use or enough, "8: a claimed one is closed at its last release, if needed", world)
         require(not world.state.models[g.key].config.pinned, "8: a pinned model is not claimed", world)
         require(all(g.key not in e.keys for e in claimers), "8: nobody claims his own", world)
@@ -347,7 +361,7 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
         require(state.generations[event.generation].charged_nbytes == event.nbytes, "1: the measured is charged", after)
     if isinstance(event, signals.Cancel):
         require(not any(isinstance(e, signals.Refuse) for e in effects), "5: a caller's leaving fails nobody", after)
-    if isinstance(event, signals.Request) and all(is_live(before, k) for k in event.keys):
+    if isinstance(event, signals.Request) and not after.mail and all(is_live(before, k) for k in event.keys):
         require(not evicted and state.charged_nbytes == before.charged_nbytes, "7: a hit never evicts", after)
     if any(isinstance(e, signals.Refuse) and isinstance(e.why, signals.Exhausted) for e in effects):
         require(not evicted or len(before.queue) > 0, "8: nobody is evicted for one who is refused", after)
@@ -359,9 +373,10 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
     check_bytes(before, event, after)
 
 
-def surplus(state: State, *, wishes: bool) -> int:
-    """Return the bytes that are free or leaving beyond what admissions (and wishes) wait for."""
-    waiting = {k for e in state.queue if e.generations is None for k in e.keys if not is_live(state, k)}
+def surplus(state: State, *, wishes: bool, last: float = math.inf) -> int:
+    """Return the bytes that are free or leaving beyond what admissions, up to the last, (and wishes) wait for."""
+    queue = [e for e in state.queue if e.generations is None and e.number <= last]
+    waiting = {k for e in queue for k in e.keys if not is_live(state, k)}
     if wishes:
         waiting |= {wish.key for wish in state.wishes if state.models[wish.key].retry_at <= state.now}
     free = state.limits.budget_nbytes - state.charged_nbytes
