@@ -71,6 +71,7 @@ SCENARIOS = {
         1,
         (("A", 2.0), ("B", 2.0)),
         orders=("unload A", "unload-now B", "close"),
+        max_parallel_loads=1,
         clock_steps=2,
         failures=1,
     ),

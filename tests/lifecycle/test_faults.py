@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import TYPE_CHECKING
 
@@ -172,3 +173,52 @@ def test_load_fails_when_there_is_no_thread_to_be_had(bench: MakeBench, monkeypa
     monkeypatch.undo()
     b.pass_time(1.0)
     b.use("A")
+
+
+def test_model_is_closed_when_it_tells_an_impossible_size(bench: MakeBench) -> None:
+    """A negative size fails the load, and what was loaded is closed."""
+    b = bench(1)
+    b.add("A", measured=-1)
+    with pytest.raises(LoadFailed, match="can't be negative"):
+        b.use("A")
+    b.until(lambda state: not state.generations)
+    assert b.loader.done["A", "close"] == 1
+
+
+def test_model_needs_only_size_and_close_when_it_is_foreign(bench: MakeBench) -> None:
+    """A model without warm_up and device is served all the same."""
+    b = bench(1)
+
+    class Plain:
+        nbytes = 1
+
+        def close(self) -> None:
+            """Close."""
+
+    ref = b.add("A", config=ModelConfig())
+    b.loader.load_model = lambda _spec: Plain()  # type: ignore[method-assign,assignment,return-value] - that is the point
+    lease = b.manager.lease(ref)
+    assert lease.device is None
+    with lease as model:
+        assert isinstance(model, Plain)
+    assert (lease.ref, lease.device) == (ref, None)
+
+
+def test_leak_is_logged_when_warnings_are_errors(bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
+    """Where a warning would be raised on nobody's thread, it is logged, and the lease is returned."""
+    b = bench(1)
+    b.add("A")
+    b.lease("A").__enter__()
+    gc.collect()
+    b.manager.reap()
+    assert "was never closed" in caplog.text
+    assert b.manager.snapshot().models[0].leases == 0
+
+
+def test_keeper_goes_on_when_something_it_was_sent_raises(bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
+    """A defect met by one piece of mail is logged, and the thread on which all callers wait lives on."""
+    b = bench(1)
+    b.add("A")
+    b.manager._keeper.send(lambda: 1 // 0)
+    b.use("A")
+    assert "ZeroDivisionError" in caplog.text
