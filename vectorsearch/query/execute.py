@@ -92,7 +92,7 @@ def degradation(stage: str, error: VectorSearchError) -> str:
     while isinstance(cause, LoadFailed) and cause.__cause__ is not None:
         cause = cause.__cause__
     match cause:
-        case BudgetExhausted():
+        case BudgetExhausted() | LeaseTimeout(waited_for="room"):
             return f"{stage}:budget"
         case LeaseTimeout():
             return f"{stage}:timeout"
