@@ -14,7 +14,7 @@ from lifecycle.errors import LeaseReused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import CodeType, TracebackType
+    from types import CodeType, FrameType, TracebackType
 
     from lifecycle.config import InstanceKey, ModelRef
     from lifecycle.handle import ModelHandle
@@ -93,10 +93,15 @@ class LeaseSet:
                 handle.release(id(self), now)
             self._is_open = False
 
-    def __enter__(self) -> Any:  # noqa: ANN401 - the models are of whatever kind their loaders make
+    @property
+    def models(self) -> tuple[Any, ...]:
+        """Return the models, in `refs` order."""
+        return tuple(handle.model for handle in self.handles)
+
+    def take(self, frame: FrameType) -> bool:
+        """Open the lease if that needs no waiting, and tell whether it did; `frame` is where it is taken."""
         if self._is_open is not None:
             raise LeaseReused(f"this lease of {self.refs[0]} was entered before: take a new one")
-        frame = _getframe(1)
         self._code = frame.f_code
         self._instruction = frame.f_lasti
         self._is_open = True
@@ -108,10 +113,14 @@ class LeaseSet:
             if not handle.acquire(id(self)):
                 break
         else:
-            return tuple(handle.model for handle in self.handles)
+            return True
         self.release()
-        self._desk.admit(self)
-        return tuple(handle.model for handle in self.handles)
+        return False
+
+    def __enter__(self) -> Any:  # noqa: ANN401 - the models are of whatever kind their loaders make
+        if not self.take(_getframe(1)):
+            self._desk.admit(self)
+        return self.models
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from backends.errors import InvalidInput
 from lifecycle import errors, events, report, signals
 from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig, ModelRef, check_wait, merge_configs
-from lifecycle.keeper import Instance, Keeper, Ticket
+from lifecycle.keeper import Instance, Keeper
 from lifecycle.lease import Leak, Lease, LeaseSet
 from lifecycle.snapshot import Readiness
 from lifecycle.states import Job, Limits, Phase, State
+from lifecycle.waiting import Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from lifecycle.snapshot import ManagerSnapshot, ModelStatus
 
 _log = logging.getLogger(__name__)
-_LONGEST_NAP_S = 1.0  # a Ctrl-C that comes just before a thread falls asleep is noticed when it wakes
 
 
 class ModelManager:
@@ -161,26 +162,20 @@ class ModelManager:
 
     def admit(self, lease: LeaseSet) -> None:
         """Wait until the keeper has given the lease its handles; a lease that finds no open gate calls this."""
-        check_wait("timeout_s", lease.timeout_s)
-        keys = tuple(dict.fromkeys(lease.keys))
-        since = self.clock()
-        deadline = since + lease.timeout_s
-        ticket = Ticket(lease)
-        self._keeper.ensure_thread()
+        done = threading.Event()
+        wait = self.wait_for(lease, done)
         try:
-            self._keeper.send(lambda: self._keeper.admit(ticket, keys, deadline))
-            while not ticket.done.wait(min(max(0.0, deadline - self.clock()), _LONGEST_NAP_S)):
-                if self.clock() >= deadline:
-                    self._keeper.call(self._keeper.tick)
+            wait.begin()
+            while not done.wait(wait.nap_s()):
+                pass
         except BaseException:
-            self._keeper.send(lambda: self._keeper.cancel(ticket))
+            wait.withdraw()
             raise
-        lease.wait_s = self.clock() - since
-        if ticket.refusal is not None:
-            raise report.refusal(self._keeper, lease, *ticket.refusal)
-        if not lease.cold:
-            for handle in lease.handles:
-                handle.hits += 1
+        wait.settle()
+
+    def wait_for(self, lease: LeaseSet, done: threading.Event) -> Wait:
+        """Return a lease's wait, not begun; `admit` and `lifecycle.aio` wait by it."""
+        return Wait(self._keeper, self.clock, lease, done)
 
     def report_leak(self, leak: Leak) -> None:
         """Note a lease that was garbage-collected open; called from its finalizer."""

@@ -1,0 +1,69 @@
+"""`Wait`: one caller's wait for its lease, from the request to the answer; threads and coroutines wait by it alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lifecycle import report
+from lifecycle.config import check_wait
+from lifecycle.keeper import Ticket
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from lifecycle.keeper import Keeper
+    from lifecycle.lease import LeaseSet
+
+_LONGEST_NAP_S = 1.0  # a Ctrl-C that comes just before a thread falls asleep is noticed when it wakes
+
+
+class Wait:
+    """Ask the keeper for a lease. `done` is set, on the keeper's thread, when there is an answer.
+
+    Whoever waits calls `begin`, sleeps on `done` for `nap_s()` at a time until it is set, and calls `settle`; or, if it
+    can wait no longer, `withdraw`.
+
+    Raises:
+        InvalidInput: the lease's `timeout_s` is negative or not finite.
+    """
+
+    def __init__(self, keeper: Keeper, clock: Callable[[], float], lease: LeaseSet, done: threading.Event) -> None:
+        check_wait("timeout_s", lease.timeout_s)
+        self._keeper = keeper
+        self._clock = clock
+        self._ticket = Ticket(lease, done=done)
+        self._since = clock()
+        self._deadline = self._since + lease.timeout_s
+        self._keys = tuple(dict.fromkeys(lease.keys))
+
+    def begin(self) -> None:
+        """Send the request."""
+        self._keeper.ensure_thread()
+        self._keeper.send(lambda: self._keeper.admit(self._ticket, self._keys, self._deadline))
+
+    def nap_s(self) -> float:
+        """Return how long to sleep before looking again; once the time is up, let the keeper notice."""
+        left = self._deadline - self._clock()
+        if left > 0:
+            return min(left, _LONGEST_NAP_S)
+        self._keeper.send(self._keeper.tick)
+        return _LONGEST_NAP_S
+
+    def withdraw(self) -> None:
+        """Give the request up, and return whatever it may have been given; waits for nothing, takes no lock."""
+        self._keeper.send(lambda: self._keeper.cancel(self._ticket))
+
+    def settle(self) -> None:
+        """Raise the refusal, or note on the lease how long it waited.
+
+        Raises:
+            BudgetExhausted, LeaseTimeout, LoadFailed, ManagerClosed: the request was refused.
+        """
+        lease = self._ticket.lease
+        lease.wait_s = self._clock() - self._since
+        if self._ticket.refusal is not None:
+            raise report.refusal(self._keeper, lease, *self._ticket.refusal)
+        if not lease.cold:
+            for handle in lease.handles:
+                handle.hits += 1
