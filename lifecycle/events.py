@@ -31,9 +31,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class ModelReady(Event):
-    """A model is loaded and warm. `eager` says that no caller asked for it: eager at start, or a prefetch."""
+    """A model is loaded and warm, after `load_s`. `eager`: no caller asked for it, but eager at start or a prefetch."""
 
     nbytes: int
+    load_s: float
     eager: bool
 
 

@@ -103,6 +103,7 @@ class Generation:
     drain_by: float = math.inf
     claimed_by: int | None = None
     refs: int = 0
+    loading_since: float = 0.0
     ready_at: float = 0.0
     last_used: float = 0.0
     eager: bool = False

@@ -95,8 +95,9 @@ def _loaded_and_warm(draft: Draft, generation: Generation) -> None:
         return
     draft.put(generation, phase=Phase.READY, job=None, deadline=math.inf, ready_at=draft.now, last_used=draft.now)
     draft.models[generation.key] = replace(draft.models[generation.key], failures=0, retry_at=-math.inf, error=None)
+    load_s = draft.now - generation.loading_since
     draft.effects.append(
-        ModelReady(generation.key, generation.number, generation.charged_nbytes, eager=generation.eager)
+        ModelReady(generation.key, generation.number, generation.charged_nbytes, load_s, eager=generation.eager)
     )
 
 
@@ -175,7 +176,8 @@ def _fill_load_slots(draft: Draft) -> None:
     reserved.sort(key=lambda g: (not draft.in_use(g), g.number))
     for generation in reserved[: max(0, draft.limits.max_parallel_loads - running)]:
         timeout_s = draft.models[generation.key].config.load_timeout_s
-        draft.start(generation, Phase.LOADING, Job.LOAD, draft.now + timeout_s)
+        begun = draft.put(generation, loading_since=draft.now)
+        draft.start(begun, Phase.LOADING, Job.LOAD, draft.now + timeout_s)
 
 
 def _grant(draft: Draft) -> None:

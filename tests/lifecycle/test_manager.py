@@ -332,7 +332,7 @@ def test_hooks_hear_what_happened_in_order_when_they_subscribe(bench: MakeBench)
     b.manager.close()
     kinds = [type(event) for event in told]
     assert kinds == [ModelReady, ModelEvicted, ModelUnloaded, LoadFailure]
-    assert told[0] == ModelReady(key("A"), 1, 1, eager=False)
+    assert told[0] == ModelReady(key("A"), 1, 1, load_s=0.0, eager=False)
     assert told[3].retry_after_s == 1.0
 
 
