@@ -1,0 +1,164 @@
+"""Switch models under load: a naive registry, its patched form, and ours.
+
+    python tests/benchmarks/lifecycle_hot_swap.py [--json] [--quick] [--plot FILE]
+
+100 clients, open loop (a latency counts from when the request was due), 40 requests a second in all, two real ONNX
+models of which one is meant to be active, a switch every 3 seconds, 60 seconds for each contender, in rounds that take
+turns. Once with a budget that holds both models and once with one that holds only one. `ours_still` never switches.
+An answer is wrong if it is that of no model that was active at any time between the request's start and its end.
+Targets: ours without errors, timeouts or wrong answers; with room for both, its p99 at most twice its own without
+switching, and below the patched form's.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from lifecycle_measuring import GraphLoader, Meter, finish, parse_options, quantiles_ms, write_graph
+from lifecycle_registries import TIMEOUT_S, Naive, Ours, Patched
+
+from lifecycle import LeaseTimeout
+
+if TYPE_CHECKING:
+    from lifecycle_registries import Registry
+
+CLIENTS = 100
+RATE = 40.0
+SWITCH_EVERY_S = 3.0
+LAYERS = 12
+
+
+@dataclass
+class Outcome:
+    """What became of a contender's requests, over all rounds."""
+
+    points: list[tuple[float, float, str]] = field(default_factory=list)  # (due, latency, how it ended)
+    switch_s: list[float] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def figures(self) -> dict[str, Any]:
+        """Return what is printed."""
+        row: dict[str, Any] = quantiles_ms([latency for _, latency, ended in self.points if ended == "served"])
+        for ended in ("errors", "timeouts", "wrong_answers"):
+            row[ended] = sum(point[2] == ended for point in self.points)
+        row["requests"] = row.pop("n") + row["errors"] + row["timeouts"] + row["wrong_answers"]
+        row["switches"] = len(self.switch_s)
+        row["median_switch_ms"] = round(1000 * float(np.median(self.switch_s)), 1) if self.switch_s else None
+        return row | {name: self.counts[name] for name in ("failed_switches", "overruns")}
+
+
+class Round:
+    """One stretch of load on one contender."""
+
+    def __init__(self, registry: Registry, answers: dict[str, float], outcome: Outcome) -> None:
+        self._registry, self._answers, self._outcome = registry, answers, outcome
+        self._begun_switches = self._ended_switches = 0
+        self._over = threading.Event()
+
+    def run(self, due: np.ndarray, seconds: float, *, switching: bool) -> None:
+        """Send a request at each of the times `due`, and switch meanwhile."""
+        start = time.perf_counter()
+        offset = max((point[0] for point in self._outcome.points), default=0.0)
+        threads = [
+            threading.Thread(target=self._client, args=(start, due[index::CLIENTS], offset)) for index in range(CLIENTS)
+        ]
+        if switching:
+            threads.append(threading.Thread(target=self._switch, args=(start, seconds)))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _client(self, start: float, due: np.ndarray, offset: float) -> None:
+        for when in due:
+            time.sleep(max(0.0, start + when - time.perf_counter()))
+            first = self._ended_switches
+            try:
+                answer = self._registry.infer()
+            except (TimeoutError, LeaseTimeout):
+                ended = "timeouts"
+            except Exception:  # noqa: BLE001 - whatever goes wrong is what is counted
+                ended = "errors"
+            else:
+                active = {"AB"[number % 2] for number in range(first, self._begun_switches + 1)}
+                right = any(abs(answer - self._answers[name]) < 1e-5 for name in active)
+                ended = "served" if right else "wrong_answers"
+            latency = time.perf_counter() - start - when
+            ended = "timeouts" if ended == "served" and latency > TIMEOUT_S else ended
+            self._outcome.points.append((offset + when, latency, ended))
+
+    def _switch(self, start: float, seconds: float) -> None:
+        for number in range(1, int(seconds / SWITCH_EVERY_S) + 1):
+            time.sleep(max(0.0, start + number * SWITCH_EVERY_S - 0.5 - time.perf_counter()))
+            begun = time.perf_counter()
+            self._begun_switches += 1
+            try:
+                self._registry.switch("AB"[number % 2])
+            except Exception:  # noqa: BLE001 - as above; the old model then goes on being the right one too
+                self._outcome.counts["failed_switches"] += 1
+            else:
+                self._ended_switches += 1
+            self._outcome.switch_s.append(time.perf_counter() - begun)
+
+
+def measure(folder: Path, seconds: float, rounds: int) -> tuple[dict[str, Any], dict[str, dict[str, Outcome]]]:
+    """Return the figures, and all that happened, by budget and contender."""
+    paths = {name: write_graph(folder / f"{name}.onnx", seed=ord(name), layers=LAYERS) for name in "AB"}
+    nbytes = sum(path.stat().st_size for path in paths.values())
+    answers = {name: GraphLoader(Meter(nbytes)).load_model(path).infer() for name, path in paths.items()}
+    kinds: dict[str, Any] = {"naive": Naive, "patched": Patched, "ours": Ours, "ours_still": Ours}
+    outcomes: dict[str, dict[str, Outcome]] = {}
+    for budget, room in (("room_for_both", nbytes), ("room_for_one", nbytes // 2)):
+        outcomes[budget] = defaultdict(Outcome)
+        for number in range(rounds):
+            rng = np.random.default_rng(number)
+            due = np.cumsum(rng.exponential(1 / RATE, int(RATE * seconds * 2)))
+            for name, kind in kinds.items():
+                meter, outcome = Meter(room), outcomes[budget][name]
+                registry = kind(GraphLoader(meter), paths, roomy=budget == "room_for_both")
+                Round(registry, answers, outcome).run(due[due < seconds], seconds, switching=name != "ours_still")
+                registry.close()
+                outcome.counts["overruns"] += meter.counts["overruns"]
+    figures: dict[str, Any] = {
+        budget: {name: outcome.figures() for name, outcome in rows.items()} for budget, rows in outcomes.items()
+    }
+    for rows in figures.values():
+        rows["p99_of_still"] = round(rows["ours"]["p99_ms"] / rows["ours_still"]["p99_ms"], 2)
+        rows["p99_of_patched"] = round(rows["ours"]["p99_ms"] / rows["patched"]["p99_ms"], 2)
+    return figures, outcomes
+
+
+def draw(plt: Any, outcomes: dict[str, dict[str, Outcome]]) -> None:
+    """Plot each request: when it was due, how long it took, how it ended."""
+    _, axes = plt.subplots(2, 4, figsize=(13, 6), sharex=True, sharey=True, squeeze=False)
+    for row, (budget, contenders) in zip(axes, outcomes.items(), strict=True):
+        for axis, (name, outcome) in zip(row, contenders.items(), strict=True):
+            for ended, colour in (("served", "C0"), ("errors", "red"), ("timeouts", "black"), ("wrong_answers", "C1")):
+                points = [(due, 1000 * latency) for due, latency, how in outcome.points if how == ended]
+                axis.scatter(*(zip(*points, strict=True) if points else ((), ())), s=3, c=colour, label=ended)
+            axis.set(title=f"{name}, {budget}".replace("_", " "), yscale="log")
+        row[0].set_ylabel("latency, ms")
+    axes[0][0].legend(fontsize="small")
+
+
+def main() -> None:
+    """Print the figures; fail if ours failed anybody."""
+    options = parse_options(__doc__)
+    with tempfile.TemporaryDirectory() as folder:
+        figures, outcomes = measure(Path(folder), *((10.0, 1) if options.quick else (15.0, 4)))
+    wrong: Counter[str] = Counter()
+    for rows in figures.values():
+        for name in ("errors", "timeouts", "wrong_answers", "failed_switches", "overruns"):
+            wrong[name] += rows["ours"][name] + rows["ours_still"][name]
+    finish(figures, options, wrong=dict(wrong), draw=lambda plt: draw(plt, outcomes))
+
+
+if __name__ == "__main__":
+    main()

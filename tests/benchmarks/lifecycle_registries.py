@@ -1,0 +1,169 @@
+"""The registries that `lifecycle_hot_swap` compares: the post-mortem's, its patched form, and ours."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Protocol
+
+from lifecycle import InstanceKey, ModelManager, ModelRef
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lifecycle_measuring import GraphLoader, GraphModel
+
+TIMEOUT_S = 5.0
+POLL_S = 0.05
+
+
+class Registry(Protocol):
+    """What a contender must do."""
+
+    def infer(self) -> float:
+        """Answer with the active model."""
+
+    def switch(self, name: str) -> None:
+        """Make another model the active one, and return when the old one is gone."""
+
+    def close(self) -> None:
+        """Unload what is left."""
+
+
+class Naive:
+    """The registry of the post-mortem: a map, and nil when a model is unloaded."""
+
+    def __init__(self, loader: GraphLoader, paths: dict[str, Path], *, roomy: bool) -> None:
+        self._loader, self._paths, self._roomy = loader, paths, roomy
+        self._models: dict[str, GraphModel | None] = {"A": loader.load_model(paths["A"])}
+        self._active = "A"
+
+    def infer(self) -> float:
+        """Look up and run."""
+        return self._models[self._active].infer()  # type: ignore[union-attr] - the mistake that is measured
+
+    def switch(self, name: str) -> None:
+        """Load the new one first only if there is room for both."""
+        old = self._active
+        if not self._roomy:
+            self._unload(old)
+        self._models[name] = self._loader.load_model(self._paths[name])
+        self._active = name
+        if self._roomy:
+            self._unload(old)
+
+    def _unload(self, name: str) -> None:
+        model, self._models[name] = self._models[name], None
+        if model is not None:
+            model.close()
+
+    def close(self) -> None:
+        """Unload the active one."""
+        self._unload(self._active)
+
+
+class ModelNotFound(Exception):
+    """The model is not loaded, or is being unloaded."""
+
+
+class Patched:
+    """The post-mortem's remedy: references counted under a lock, a drain that polls, clients that try again.
+
+    It loads outside its lock. Go's is a RWMutex; these sections are so short that readers need not share them.
+    """
+
+    def __init__(self, loader: GraphLoader, paths: dict[str, Path], *, roomy: bool) -> None:
+        self._loader, self._paths, self._roomy = loader, paths, roomy
+        self._lock = threading.Lock()  # protects everything below
+        self._models = {"A": loader.load_model(paths["A"])}
+        self._refs: Counter[str] = Counter()
+        self._unloading: set[str] = set()
+        self._active = "A"
+
+    def infer(self) -> float:
+        """Run on a counted reference; while there is no model, ask again."""
+        give_up = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                name, model = self._get()
+            except ModelNotFound:
+                if time.monotonic() > give_up:
+                    raise TimeoutError from None
+                time.sleep(POLL_S)
+            else:
+                break
+        try:
+            return model.infer()
+        finally:
+            with self._lock:
+                self._refs[name] -= 1
+
+    def _get(self) -> tuple[str, GraphModel]:
+        with self._lock:
+            name = self._active
+            if name not in self._models or name in self._unloading:
+                raise ModelNotFound(name)
+            self._refs[name] += 1
+            return name, self._models[name]
+
+    def switch(self, name: str) -> None:
+        """Load the new one first only if there is room for both."""
+        old = self._active
+        if not self._roomy:
+            self._unload(old)
+        model = self._loader.load_model(self._paths[name])
+        with self._lock:
+            self._models[name] = model
+            self._active = name
+        if self._roomy:
+            self._unload(old)
+
+    def _unload(self, name: str) -> None:
+        with self._lock:
+            self._unloading.add(name)
+        give_up = time.monotonic() + TIMEOUT_S
+        while self._refs[name]:
+            if time.monotonic() > give_up:
+                raise TimeoutError
+            time.sleep(POLL_S)
+        with self._lock:
+            self._unloading.discard(name)
+            model = self._models.pop(name)
+        model.close()
+
+    def close(self) -> None:
+        """Unload the active one."""
+        self._unload(self._active)
+
+
+class Ours:
+    """The manager of this package."""
+
+    def __init__(self, loader: GraphLoader, paths: dict[str, Path], *, roomy: bool) -> None:
+        self._roomy = roomy
+        nbytes = sum(loader.estimate(path) for path in paths.values())
+        self._manager = ModelManager(nbytes if roomy else nbytes // 2)
+        self._refs = {name: ModelRef("bench", name) for name in paths}
+        for name, path in paths.items():
+            self._manager.register(self._refs[name], path, loader, key=InstanceKey(name, loader.name))
+        self._active = "A"
+        self.infer()
+
+    def infer(self) -> float:
+        """Lease and run."""
+        with self._manager.lease(self._refs[self._active], TIMEOUT_S) as model:
+            return model.infer()
+
+    def switch(self, name: str) -> None:
+        """Have the new one loaded before it becomes active, if there is room for both."""
+        old = self._active
+        if not self._roomy:
+            self._active = name
+        with self._manager.lease(self._refs[name], TIMEOUT_S):
+            self._active = name
+        self._manager.unload(self._refs[old], drain_timeout_s=TIMEOUT_S)
+
+    def close(self) -> None:
+        """Close the manager."""
+        self._manager.close()
