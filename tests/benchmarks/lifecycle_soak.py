@@ -1,0 +1,106 @@
+"""What 30 cycles of load, use and unload leave in memory, for each real backend that is installed.
+
+    python tests/benchmarks/lifecycle_soak.py [--json] [--quick] [--plot FILE]
+
+Each backend has a child process of its own, and the default embedder. Resident memory is read after each unload; the
+slope is fitted to the last two thirds of the cycles, since a runtime keeps something the first time. The positive
+control is the same child with a loader that keeps every model it made: it must be noticed, or the measurement is
+blind. A backend leaks if a cycle costs more than 2 % of the model's weights, the slope's doubt (two standard errors)
+in its favour: what an allocator has given back at the moment of reading varies by tens of megabytes.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import psutil
+from lifecycle_measuring import finish, parse_options
+
+from backends import catalogue, registry, text_model
+from backends.entries import DEFAULT_EMBEDDER
+from lifecycle import ModelManager, ModelRef
+
+LEAK_SHARE = 0.02
+REF = ModelRef("bench", "embedder")
+TEXTS = [f"a text of some {n} words, " * n for n in (1, 8, 32)]
+
+
+class Hoarder:
+    """A loader whose models don't close: the positive control."""
+
+    def __init__(self, loader: text_model.TextLoader) -> None:
+        self._loader = loader
+        self._kept: list[text_model.TextModel] = []
+        self.name = loader.name
+        self.estimate = loader.estimate
+
+    def load_model(self, spec: Any) -> text_model.TextModel:
+        """Load, and never let go."""
+        model = self._loader.load_model(spec)
+        model.close = lambda: None  # type: ignore[method-assign] - the leak
+        self._kept.append(model)
+        return model
+
+
+def soak(backend: str, cycles: int, *, leak: bool) -> dict[str, Any]:
+    """Return resident memory after each cycle, in MB, and its slope."""
+    spec = catalogue.pull(DEFAULT_EMBEDDER)
+    loader: Any = text_model.loader_for(spec, backend=backend)
+    series = []
+    with ModelManager(2 * loader.estimate(spec)) as manager:
+        manager.register(REF, spec, Hoarder(loader) if leak else loader)
+        for _ in range(cycles):
+            with manager.lease(REF) as model:
+                model.embed(TEXTS, kind="passage")
+            manager.unload(REF)
+            series.append(psutil.Process().memory_info().rss / 1e6)
+        left_charged = manager.snapshot().charged_nbytes
+    later = series[cycles // 3 :]
+    line, covariance = np.polyfit(range(len(later)), later, 1, cov=True)
+    slope, doubt = float(line[0]), 2 * float(covariance[0, 0]) ** 0.5
+    return {
+        "model": spec.name,
+        "weights_mb": round(spec.weights_nbytes / 1e6, 1),
+        "slope_mb_per_cycle": round(slope, 3),
+        "doubt_mb_per_cycle": round(doubt, 3),
+        "leaks": slope - doubt > LEAK_SHARE * spec.weights_nbytes / 1e6,
+        "left_charged": left_charged,
+        "rss_mb": [round(value, 1) for value in series],
+    }
+
+
+def draw(plt: Any, figures: dict[str, Any]) -> None:
+    """Plot resident memory over the cycles."""
+    plt.figure(figsize=(6, 3.5))
+    for name, figure in figures.items():
+        plt.plot(range(1, len(figure["rss_mb"]) + 1), figure["rss_mb"], marker=".", label=name.replace("_", " "))
+    plt.gca().set(xlabel="cycles", ylabel="resident, MB", ylim=(0, None))
+    plt.legend(fontsize="small")
+
+
+def main() -> None:
+    """Print the figures; fail if a backend leaks, or the control is not noticed."""
+    options = parse_options(__doc__)
+    cycles, control_cycles = (9, 6) if options.quick else (30, 12)
+    figures: dict[str, Any] = {}
+    for backend in registry.available():
+        if registry.get(backend).priority is None:  # never chosen unasked: a fake
+            continue
+        for leak in (False, True):
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                figure = pool.submit(soak, backend, control_cycles if leak else cycles, leak=leak).result()
+            figures[f"{backend}_with_a_leak" if leak else backend] = figure
+    wrong = {
+        "leaking": sum(figure["leaks"] for name, figure in figures.items() if not name.endswith("leak")),
+        "unnoticed": sum(not figure["leaks"] for name, figure in figures.items() if name.endswith("leak")),
+        "left_charged": sum(figure["left_charged"] for figure in figures.values()),
+        "nothing_ran": int(not figures),
+    }
+    finish(figures, options, wrong=wrong, draw=lambda plt: draw(plt, figures))
+
+
+if __name__ == "__main__":
+    main()
