@@ -14,6 +14,7 @@ from lifecycle.errors import (
     LoadFailed,
     ManagerClosed,
     ModelNotRegistered,
+    ReplaceOvertaken,
     UnloadFailed,
     UnloadTimeout,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "ModelRef",
     "ModelStatus",
     "Readiness",
+    "ReplaceOvertaken",
     "UnloadFailed",
     "UnloadTimeout",
 ]

@@ -17,6 +17,7 @@ from lifecycle.states import Admission, Phase
 if TYPE_CHECKING:
     from lifecycle.config import InstanceKey
     from lifecycle.draft import Draft
+    from lifecycle.states import Generation
 
 
 @dataclass(slots=True)
@@ -64,10 +65,14 @@ def _hopeless(draft: Draft, entry: Admission) -> Exhausted | Broken | None:
     fixed = sum(
         g.charged_nbytes
         for g in draft.generations.values()
-        if g.phase is Phase.QUARANTINED or (draft.models[g.key].config.pinned and g.is_live and g.key not in entry.keys)
+        if g.phase is Phase.QUARANTINED or (g.is_live and g.key not in entry.keys and _stays(draft, entry, g))
     )
     needed = draft.set_nbytes(entry.keys)
     return Exhausted(needed) if missing and needed > draft.limits.budget_nbytes - fixed else None
+
+
+def _stays(draft: Draft, entry: Admission, generation: Generation) -> bool:
+    return generation.key in entry.spared or draft.models[generation.key].config.pinned
 
 
 def _short(draft: Draft, missing: set[InstanceKey], earlier: _Earlier, claims: set[int]) -> int:
@@ -85,7 +90,7 @@ def _make_room(draft: Draft, entry: Admission, missing: set[InstanceKey], earlie
     everybody = earlier.admissions | {entry.number}
     short = _short(draft, missing, earlier, everybody)
     if short > 0:
-        candidates = draft.candidates(earlier.keys | set(entry.keys))
+        candidates = draft.candidates(earlier.keys | {*entry.keys, *entry.spared})
         for number in policy.choose_victims(short, candidates) or ():
             draft.put(draft.generations[number], claimed_by=entry.number)
     # A claimed model is closed at its last release, unless the room has come from elsewhere by then.

@@ -172,6 +172,12 @@ class Draft:
         self.queue[self.queue.index(admission)] = replace(admission, generations=generations)
         self._drop_claims(admission)
 
+    def redirect(self, admission: Admission, keys: tuple[InstanceKey, ...], spared: tuple[InstanceKey, ...]) -> None:
+        """Let an admission wait for other keys; what it held or claimed for the sake of the old ones is let go."""
+        generations = admission.generations if keys == admission.keys else None
+        self.queue[self.queue.index(admission)] = replace(admission, keys=keys, spared=spared, generations=generations)
+        self._drop_claims(admission)
+
     def end(self, admission: Admission) -> None:
         """Take an admission out of the queue, served or not."""
         self.queue = [other for other in self.queue if other.number != admission.number]
@@ -193,6 +199,8 @@ class Draft:
 
     def wish(self, key: InstanceKey, *, eager: bool) -> None:
         """Ask for a load that nobody waits for, once."""
-        if not self.closing and self.live(key) is None and all(wish.key != key for wish in self.wishes):
+        if self.closing or self.models[key].retired:
+            return
+        if self.live(key) is None and all(wish.key != key for wish in self.wishes):
             self.wishes.append(Wish(key, eager))
             self.changed = True

@@ -8,6 +8,7 @@ VectorSearchError
     ├── ModelNotRegistered    (LookupError)
     ├── UnloadTimeout         (TimeoutError) still leased, or still closing, when the time was up
     ├── UnloadFailed          the model's `close()` raised; its bytes stay charged
+    ├── ReplaceOvertaken      a later replacement of the same model was done first
     ├── LeaseReused           a lease is for one `with` block
     └── ManagerClosed
 """
@@ -97,6 +98,10 @@ class UnloadTimeout(LifecycleError, TimeoutError):
 
 class UnloadFailed(LifecycleError):
     """The model's `close()` raised: it is quarantined, and its bytes stay charged."""
+
+
+class ReplaceOvertaken(LifecycleError):
+    """The model was loaded, but a later `replace` of the same name was done first: the name means that one's model."""
 
 
 class LeaseReused(LifecycleError):

@@ -53,6 +53,13 @@ class ModelExpired(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelReplaced(Event):
+    """New leases of a ref go to this instance from now on, and no more to that of `old_key`."""
+
+    old_key: InstanceKey
+
+
+@dataclass(frozen=True, slots=True)
 class ModelUnloaded(Event):
     """A model's `close()` has returned: its bytes are free."""
 

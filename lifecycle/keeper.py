@@ -13,7 +13,6 @@ import math
 import queue
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lifecycle import events, signals
@@ -24,30 +23,12 @@ from lifecycle.transitions import step
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lifecycle.config import InstanceKey, Loader, ModelRef
-    from lifecycle.lease import LeaseSet
+    from lifecycle.config import InstanceKey, ModelRef
+    from lifecycle.names import Instance
+    from lifecycle.waiting import Ticket
 
 _log = logging.getLogger(__name__)
 _SHORTEST_PAUSE_S = 0.01  # so that a TTL of nearly nothing doesn't make the thread spin
-
-
-@dataclass(slots=True)
-class Ticket:
-    """A caller that waits: the lease to fill, or why it was not filled and the state in which that was decided."""
-
-    lease: LeaseSet
-    number: int = 0
-    done: threading.Event = field(default_factory=threading.Event)
-    refusal: tuple[signals.Why, State] | None = None
-
-
-@dataclass(slots=True)
-class Instance:
-    """What is registered under one key: how to load it, and the refs that share it."""
-
-    loader: Loader
-    spec: object
-    refs: tuple[ModelRef, ...] = ()
 
 
 class Keeper:
@@ -137,12 +118,22 @@ class Keeper:
 
     # For the keeper's thread.
 
-    def admit(self, ticket: Ticket, keys: tuple[InstanceKey, ...], deadline: float) -> None:
-        """Ask for leases on a set of keys."""
+    def admit(self, ticket: Ticket, deadline: float) -> None:
+        """Ask for leases on what the ticket's refs mean."""
         ticket.number, self._next_ticket = self._next_ticket, self._next_ticket + 1
         self._tickets[ticket.number] = ticket
-        self.happen(signals.Request(ticket.number, keys, deadline))
+        ticket.keys, ticket.spared = ticket.lease.keys, ticket.lease.spared
+        keys = tuple(dict.fromkeys(ticket.keys))
+        self.happen(signals.Request(ticket.number, keys, deadline, ticket.spared))
         ticket.lease.cold = not ticket.done.is_set()
+
+    def redirect(self) -> None:
+        """Let everybody who waits wait for what his refs mean now; nobody loses his place."""
+        for ticket in list(self._tickets.values()):
+            wanted = (ticket.lease.keys, ticket.lease.spared)
+            if not ticket.done.is_set() and wanted != (ticket.keys, ticket.spared):
+                ticket.keys, ticket.spared = wanted
+                self.happen(signals.Redirect(ticket.number, tuple(dict.fromkeys(ticket.keys)), ticket.spared))
 
     def cancel(self, ticket: Ticket) -> None:
         """Take back a request whose caller is gone, and whatever it may have been given meanwhile."""
@@ -156,6 +147,8 @@ class Keeper:
         old, self.state = self.state, new
         for number in old.generations.keys() - new.generations.keys():
             self._forget(number)
+        for key in old.models.keys() - new.models.keys():
+            del self.instances[key]
         for effect in effects:
             self._carry_out(effect)
         for generation in new.generations.values():
@@ -164,6 +157,12 @@ class Keeper:
         for watch in [watch for watch in self._watches if watch[0](new)]:
             self._watches.remove(watch)
             watch[1].set()
+
+    def publish_key(self, key: InstanceKey) -> None:
+        """Let hits in through every ref of a key, if its instance is open."""
+        for generation in self.state.generations.values():
+            if generation.key == key and generation.is_open:
+                self.publish(self.handles[generation.number])
 
     def publish(self, handle: ModelHandle) -> None:
         """Let hits in through every ref of the handle's key."""
@@ -209,7 +208,7 @@ class Keeper:
             case signals.Grant(admission, generations):
                 ticket = self._tickets.pop(admission)
                 handles = {self.handles[number].key: self.handles[number] for number in generations}
-                ticket.lease.give(tuple(handles[key] for key in ticket.lease.keys))
+                ticket.lease.give(tuple(handles[key] for key in ticket.keys))
                 ticket.done.set()
             case signals.Refuse(admission, why):
                 ticket = self._tickets.pop(admission)

@@ -78,6 +78,11 @@ class LeaseSet:
         """Return the keys of the instances, in `refs` order."""
         return tuple(map(self._desk.key_of, self.refs))
 
+    @property
+    def spared(self) -> tuple[InstanceKey, ...]:
+        """Return the keys, beside its own, whose instances may not be asked to leave for its sake."""
+        return ()
+
     def give(self, handles: tuple[ModelHandle, ...]) -> None:
         """Open the lease on these handles; the manager calls it, under its lock."""
         self.handles = handles
@@ -152,8 +157,8 @@ class Lease(LeaseSet):
 
     @property
     def key(self) -> InstanceKey:
-        """Return the instance's key."""
-        return self._desk.key_of(self.refs[0])
+        """Return the instance's key: that of the model it holds, before entering the one that its ref means."""
+        return self.handles[0].key if self.handles else self._desk.key_of(self.refs[0])
 
     @property
     def backend(self) -> str:

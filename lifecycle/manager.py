@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import threading
 import time
-import warnings
 from typing import TYPE_CHECKING, Any
 
-from backends.errors import InvalidInput
 from lifecycle import errors, events, report, signals
-from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig, ModelRef, check_wait, merge_configs
-from lifecycle.keeper import Instance, Keeper
-from lifecycle.lease import Leak, Lease, LeaseSet
+from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig, ModelRef, check_wait
+from lifecycle.desk import LeaseDesk
+from lifecycle.keeper import Keeper
+from lifecycle.names import Instance, estimate
 from lifecycle.snapshot import Readiness
 from lifecycle.states import Job, Limits, Phase, State
-from lifecycle.waiting import Wait
+from lifecycle.swap import Swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,10 +23,8 @@ if TYPE_CHECKING:
     from lifecycle.config import Loader
     from lifecycle.snapshot import ManagerSnapshot, ModelStatus
 
-_log = logging.getLogger(__name__)
 
-
-class ModelManager:
+class ModelManager(LeaseDesk):
     """Load models on first use, lease them, and keep all of them together within one budget.
 
     Args:
@@ -54,12 +49,8 @@ class ModelManager:
         backoff_cap_s: float = 60.0,
     ) -> None:
         limits = Limits(budget_nbytes, max_parallel_loads, unload_timeout_s, backoff_s, backoff_cap_s)
-        self.clock = clock
-        self._configs: dict[ModelRef, ModelConfig] = {}
-        self._keys: dict[ModelRef, InstanceKey] = {}
         self._notifier = events.Notifier()
-        self._keeper = Keeper(State(limits, now=clock()), clock, self._notifier)
-        self.open_handles = self._keeper.open_handles  # leases read it, without a lock
+        super().__init__(Keeper(State(limits, now=clock()), clock, self._notifier), clock)
 
     @property
     def budget_nbytes(self) -> int:
@@ -88,108 +79,42 @@ class ModelManager:
             ManagerClosed: the manager is closed.
         """
         key = key or InstanceKey(spec.digest, loader.name)
-        try:
-            nbytes = int(loader.estimate(spec))
-        except Exception as error:  # a loader is foreign code
-            raise errors.LoadFailed(f"'{ref}'", cause=error, retry_after_s=0.0) from error
-        if nbytes < 0:
-            raise InvalidInput(f"model '{ref}': its loader's estimate is {nbytes} bytes")
-        self._keeper.call(lambda: self._register(ref, key, Instance(loader, spec), config or ModelConfig(), nbytes))
+        nbytes = estimate(ref, spec, loader)
+        instance = Instance(loader, spec)
+        self._keeper.call(lambda: self._names.register(ref, key, instance, config or ModelConfig(), nbytes))
         return key
 
-    def _register(self, ref: ModelRef, key: InstanceKey, instance: Instance, config: ModelConfig, nbytes: int) -> None:
-        keeper = self._keeper
-        if keeper.state.closing:
-            raise errors.ManagerClosed(f"model '{ref}' can't be registered: the manager is closed")
-        known = self._keys.setdefault(ref, key)
-        if known != key:
-            raise InvalidInput(f"model '{ref}' is registered as {known}, not {key}: give the other one its own name")
-        self._configs[ref] = config
-        instance = keeper.instances.setdefault(key, instance)
-        if ref not in instance.refs:
-            instance.refs = (*instance.refs, ref)
-        merged = merge_configs(self._configs[other] for other in instance.refs)
-        keeper.happen(signals.Register(key, nbytes, merged))
-        for generation in keeper.state.generations.values():
-            if generation.key == key and generation.is_open:
-                keeper.publish(keeper.handles[generation.number])
-        keeper.tick()  # the last lease may have ended unwatched, before a TTL of 0 was set
+    def replace(
+        self,
+        ref: ModelRef,
+        spec: Any,  # noqa: ANN401 - each loader has its own kind of spec
+        loader: Loader | None = None,
+        *,
+        key: InstanceKey | None = None,
+        drain_first: bool = False,
+        timeout_s: float = 120.0,
+    ) -> InstanceKey:
+        """Let a ref mean another model, and return its key once that model is loaded and serves all new leases.
 
-    def registered(self) -> tuple[ModelRef, ...]:
-        """Return all refs, in the order of their registration."""
-        return tuple(self._keys.copy())
+        The new model loads beside the old one, which serves meanwhile: no lease fails and none waits for the swap.
+        Then the old one, unless other refs share it, has `timeout_s` for its open leases to end, and is unloaded;
+        this call does not wait for that. If both can't fit, `drain_first` lets the old one go before the new one
+        loads, and leases wait for as long as that takes. `loader` defaults to the one that loaded the old model,
+        `key` as in `register`. A key that the ref has already changes nothing.
 
-    def key_of(self, ref: ModelRef) -> InstanceKey:
-        """Return the key that a ref resolves to.
-
-        Raises:
-            ModelNotRegistered: there is no such ref.
+        Raises (and then the ref means what it meant):
+            BudgetExhausted: both can't fit, and `drain_first` is not asked for, or the old one is shared or pinned.
+            LeaseTimeout: it was not loaded within `timeout_s`.
+            LoadFailed: its loader raised.
+            ReplaceOvertaken: a later `replace` of the same ref was done first.
+            ModelNotRegistered, ManagerClosed.
         """
-        try:
-            return self._keys[ref]
-        except KeyError:
-            raise errors.ModelNotRegistered(f"no model '{ref}' is registered: call register() first") from None
-
-    # Leases.
-
-    def lease(self, ref: ModelRef, timeout_s: float = 30.0) -> Lease:
-        """Return a lease: `with manager.lease(ref) as model`. It is taken on entering, once.
-
-        Entering waits up to `timeout_s` for room and for the load, and goes on loading if that was too short. With
-        0 it never waits: a model that is not loaded raises, though its load begins if there is free room.
-
-        Raises (on entering):
-            BudgetExhausted: it can never fit, or `timeout_s` is 0 and there is no free room.
-            LeaseTimeout: it was not to be had in time.
-            LoadFailed: its loader raised, now or less than `retry_after_s` ago.
-            ModelNotRegistered, ManagerClosed, LeaseReused.
-        """
-        return Lease(self, (ref,), timeout_s)
-
-    def lease_set(self, refs: Iterable[ModelRef], timeout_s: float = 30.0) -> LeaseSet:
-        """Return a lease on several models at once, all or none; the block's value is a tuple in the refs' order.
-
-        Nothing of the set is held while it waits for the rest, so sets can't block each other for ever. A set that
-        can never fit raises `BudgetExhausted` at once. Else as `lease`.
-
-        Raises:
-            InvalidInput: the set is empty.
-        """
-        refs = tuple(refs)
-        if not refs:
-            raise InvalidInput("lease_set needs at least one model")
-        return LeaseSet(self, refs, timeout_s)
-
-    def admit(self, lease: LeaseSet) -> None:
-        """Wait until the keeper has given the lease its handles; a lease that finds no open gate calls this."""
-        done = threading.Event()
-        wait = self.wait_for(lease, done)
-        try:
-            wait.begin()
-            while not done.wait(wait.nap_s()):
-                pass
-        except BaseException:
-            wait.withdraw()
-            raise
-        wait.settle()
-
-    def wait_for(self, lease: LeaseSet, done: threading.Event) -> Wait:
-        """Return a lease's wait, not begun; `admit` and `lifecycle.aio` wait by it."""
-        return Wait(self._keeper, self.clock, lease, done)
-
-    def report_leak(self, leak: Leak) -> None:
-        """Note a lease that was garbage-collected open; called from its finalizer."""
-        self._keeper.send(lambda: self._leaked(leak))
-
-    def _leaked(self, leak: Leak) -> None:
-        file, line = leak.code.co_filename, leak.line
-        self._keeper.announce(events.LeaseLeaked(self._keys[leak.ref], 0, f"{file}:{line}"))
-        self._keeper.tick()
-        message = f"a lease of '{leak.ref}' was never closed; taken in {leak.code.co_qualname}: use it in a with block"
-        try:
-            warnings.warn_explicit(message, ResourceWarning, file, line)
-        except ResourceWarning as error:  # warnings are errors here, and this is nobody's thread to raise one on
-            _log.error("%s:%s: %s", file, line, error)
+        loader = loader or self._keeper.instances[self.key_of(ref)].loader
+        key = key or InstanceKey(spec.digest, loader.name)
+        swap = Swap(self, ref, key, timeout_s)
+        nbytes = estimate(ref, spec, loader)
+        swap.run(self._keeper, self._names, Instance(loader, spec), nbytes, drain_first=drain_first)
+        return key
 
     # Orders.
 
@@ -276,7 +201,7 @@ class ModelManager:
 
     def ready(self) -> Readiness:
         """Tell whether all eager models are open for leases, and which are not."""
-        eager = [ref for ref, config in self._configs.copy().items() if config.load_policy is LoadPolicy.EAGER]
+        eager = [ref for ref, config in self._names.configs.copy().items() if config.load_policy is LoadPolicy.EAGER]
         return Readiness(tuple(ref for ref in eager if ref not in self.open_handles))
 
     def status(self, ref: ModelRef) -> ModelStatus:

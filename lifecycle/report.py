@@ -21,14 +21,19 @@ from lifecycle.snapshot import Counters, ManagerSnapshot, ModelStatus
 from lifecycle.states import Generation, Phase, State
 
 if TYPE_CHECKING:
-    from lifecycle.config import InstanceKey
+    from lifecycle.config import InstanceKey, ModelRef
     from lifecycle.keeper import Keeper
     from lifecycle.lease import LeaseSet
 
 
 def name_of(keeper: Keeper, key: InstanceKey) -> str:
-    """Return how callers know an instance: all its refs, quoted."""
-    return " = ".join(f"'{ref}'" for ref in keeper.instances[key].refs)
+    """Return how callers know an instance: all its refs, quoted; its digest if it has none, being replaced or new."""
+    return " = ".join(f"'{ref}'" for ref in _refs(keeper, key)) or f"'{key.digest}'"
+
+
+def _refs(keeper: Keeper, key: InstanceKey) -> tuple[ModelRef, ...]:
+    instance = keeper.instances.get(key)  # a reader may come when the keeper has just forgotten it
+    return instance.refs if instance else ()
 
 
 def holders(keeper: Keeper, state: State) -> tuple[Holder, ...]:
@@ -62,7 +67,8 @@ def refusal(keeper: Keeper, lease: LeaseSet, why: signals.Why, state: State) -> 
                 holders=holders(keeper, state),
             )
         case signals.Broken(key, cause, retry_after_s):
-            broken = next(ref for ref, its in zip(lease.refs, lease.keys, strict=True) if its == key)
+            refs = (ref for ref, its in zip(lease.refs, lease.keys, strict=True) if its == key)
+            broken = next(refs, lease.refs[0])
             failed = LoadFailed(f"'{broken}'", cause=cause, retry_after_s=retry_after_s)
             failed.__cause__ = cause
             return failed
@@ -96,7 +102,7 @@ def model_status(keeper: Keeper, key: InstanceKey, now: float) -> ModelStatus:
     current = next((handle for handle in handles if resident and handle.generation == resident.number), None)
     leases = sum(handle.refs for handle in handles)
     return ModelStatus(
-        refs=keeper.instances[key].refs,
+        refs=_refs(keeper, key),
         key=key,
         backend=key.backend,
         device=current.device if current else None,

@@ -26,11 +26,21 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A caller asks for a set of keys, until `deadline`."""
+    """A caller asks for a set of keys, until `deadline`; nothing of `spared` may be driven out for its sake."""
 
     admission: int
     keys: tuple[InstanceKey, ...]
     deadline: float
+    spared: tuple[InstanceKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """A caller that waits shall wait for other keys from now on, in the same place of the queue."""
+
+    admission: int
+    keys: tuple[InstanceKey, ...]
+    spared: tuple[InstanceKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +97,14 @@ class UnloadAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Retire:
+    """No name means this key any more: what is loaded of it must leave by `drain_by`, and it is forgotten then."""
+
+    key: InstanceKey
+    drain_by: float
+
+
+@dataclass(frozen=True, slots=True)
 class CloseAsked:
     """Everything must leave by `drain_by`, and nobody is admitted any more."""
 
@@ -99,7 +117,19 @@ class Tick:
 
 
 Input = (
-    Register | Request | Cancel | Prefetch | Loaded | Warmed | JobFailed | Unloaded | UnloadAsked | CloseAsked | Tick
+    Register
+    | Request
+    | Redirect
+    | Cancel
+    | Prefetch
+    | Loaded
+    | Warmed
+    | JobFailed
+    | Unloaded
+    | UnloadAsked
+    | Retire
+    | CloseAsked
+    | Tick
 )
 
 

@@ -73,7 +73,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A registered key. `nbytes` is what a load reserves: the loader's estimate, then what the last load measured."""
+    """A registered key. `nbytes` is what a load reserves: the loader's estimate, then what the last load measured.
+
+    One that is `retired` is not wanted any more, and forgotten as soon as nothing of it is left.
+    """
 
     key: InstanceKey
     nbytes: int
@@ -81,6 +84,7 @@ class Model:
     failures: int = 0
     retry_at: float = -math.inf
     error: BaseException | None = None
+    retired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +139,17 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A caller that waits for a set of keys. `generations` is None until the set's room is reserved."""
+    """A caller that waits for a set of keys. `generations` is None until the set's room is reserved.
+
+    The instances of `spared` must not leave for its sake: it is to replace one of them.
+    """
 
     number: int
     keys: tuple[InstanceKey, ...]
     since: float
     deadline: float
     generations: tuple[int, ...] | None = None
+    spared: tuple[InstanceKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,14 +35,17 @@ def _apply(draft: Draft, event: signals.Input) -> None:  # noqa: C901, PLR0912 -
     match event:
         case signals.Register(key, nbytes, config):
             known = draft.models.get(key)
-            draft.models[key] = replace(known, config=config) if known else Model(key, nbytes, config)
+            draft.models[key] = replace(known, config=config, retired=False) if known else Model(key, nbytes, config)
             if config.load_policy is LoadPolicy.EAGER:
                 draft.wish(key, eager=True)
-        case signals.Request(number, keys, deadline):
-            entry = Admission(number, keys, draft.now, deadline)
+        case signals.Request(number, keys, deadline, spared):
+            entry = Admission(number, keys, draft.now, deadline, spared=spared)
             draft.queue.append(entry)
             if draft.closing:
                 draft.refuse(entry, signals.Closed())
+        case signals.Redirect(number, keys, spared):
+            for entry in [entry for entry in draft.queue if entry.number == number]:
+                draft.redirect(entry, keys, spared)
         case signals.Cancel(number):
             for entry in [entry for entry in draft.queue if entry.number == number]:
                 draft.end(entry)
@@ -62,6 +65,8 @@ def _apply(draft: Draft, event: signals.Input) -> None:  # noqa: C901, PLR0912 -
             draft.effects.append(ModelUnloaded(gone.key, number, gone.charged_nbytes))
         case signals.UnloadAsked(key, drain_by):
             _unload_asked(draft, key, drain_by)
+        case signals.Retire(key, drain_by):
+            _retire(draft, key, drain_by)
         case signals.CloseAsked(drain_by):
             _close_asked(draft, drain_by)
 
@@ -123,6 +128,16 @@ def _unload_asked(draft: Draft, key: InstanceKey, drain_by: float) -> None:
     )
     if generation is not None and not refused:
         draft.put(generation, drain_by=drain_by)
+
+
+def _retire(draft: Draft, key: InstanceKey, drain_by: float) -> None:
+    draft.models[key] = replace(draft.models[key], retired=True)
+    draft.wishes = [wish for wish in draft.wishes if wish.key != key]
+    for generation in [g for g in draft.generations.values() if g.key == key]:
+        if generation.phase is Phase.RESERVED and not draft.in_use(generation):
+            draft.remove(generation)
+        else:
+            draft.put(generation, drain_by=min(generation.drain_by, drain_by))
 
 
 def _close_asked(draft: Draft, drain_by: float) -> None:
@@ -205,6 +220,13 @@ def _refuse_the_late(draft: Draft) -> None:
             draft.refuse(entry, signals.Exhausted(draft.set_nbytes(entry.keys)))
 
 
+def _forget_the_retired(draft: Draft) -> None:
+    """Drop every retired key of which nothing is left and for which nobody waits."""
+    wanted = {g.key for g in draft.generations.values()} | {key for entry in draft.queue for key in entry.keys}
+    for key in [key for key, model in draft.models.items() if model.retired and key not in wanted]:
+        del draft.models[key]
+
+
 RULES = (
     _quarantine_the_overdue,
     _let_go,
@@ -213,4 +235,5 @@ RULES = (
     _fill_load_slots,
     _grant,
     _refuse_the_late,
+    _forget_the_retired,
 )

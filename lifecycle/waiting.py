@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lifecycle import report
 from lifecycle.config import check_wait
-from lifecycle.keeper import Ticket
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
+    from lifecycle import signals
+    from lifecycle.config import InstanceKey
     from lifecycle.keeper import Keeper
     from lifecycle.lease import LeaseSet
+    from lifecycle.states import State
 
 _LONGEST_NAP_S = 1.0  # a Ctrl-C that comes just before a thread falls asleep is noticed when it wakes
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A caller that waits: the lease to fill, or why it was not filled and the state in which that was decided.
+
+    `keys` are what its refs meant when it was last asked for, `spared` those that it may not drive out.
+    """
+
+    lease: LeaseSet
+    done: threading.Event
+    keys: tuple[InstanceKey, ...]
+    number: int = 0
+    spared: tuple[InstanceKey, ...] = ()
+    refusal: tuple[signals.Why, State] | None = None
 
 
 class Wait:
@@ -26,21 +44,21 @@ class Wait:
 
     Raises:
         InvalidInput: the lease's `timeout_s` is negative or not finite.
+        ModelNotRegistered: one of its names is not known.
     """
 
     def __init__(self, keeper: Keeper, clock: Callable[[], float], lease: LeaseSet, done: threading.Event) -> None:
         check_wait("timeout_s", lease.timeout_s)
         self._keeper = keeper
         self._clock = clock
-        self._ticket = Ticket(lease, done=done)
+        self._ticket = Ticket(lease, done, keys=lease.keys)
         self._since = clock()
         self._deadline = self._since + lease.timeout_s
-        self._keys = tuple(dict.fromkeys(lease.keys))
 
     def begin(self) -> None:
         """Send the request."""
         self._keeper.ensure_thread()
-        self._keeper.send(lambda: self._keeper.admit(self._ticket, self._keys, self._deadline))
+        self._keeper.send(lambda: self._keeper.admit(self._ticket, self._deadline))
 
     def nap_s(self) -> float:
         """Return how long to sleep before looking again; once the time is up, let the keeper notice."""

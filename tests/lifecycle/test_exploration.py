@@ -66,6 +66,32 @@ SCENARIOS = {
         configs={"A": ModelConfig(priority=-1, warm_up=False)},
         again=1,
     ),
+    "hot swap": Scenario(
+        {"A": 1, "X": 1},
+        2,
+        (("A", 2.0), ("A", 2.0)),
+        swaps=(("A>X", 2.0),),
+        failures=1,
+        cancels=1,
+        clock_steps=1,
+    ),
+    "hot swap in a crowd": Scenario(
+        {"A": 1, "B": 1, "X": 1}, 2, (("A", 2.0), ("B", 2.0), ("AB", 2.0)), swaps=(("A>X", 2.0),)
+    ),
+    "hot swap without room": Scenario(
+        {"A": 1, "X": 1}, 1, (("A", 2.0), ("A", 2.0)), swaps=(("A>>X", 2.0),), failures=1, cancels=1, clock_steps=1
+    ),
+    "swaps that overlap": Scenario(
+        {"A": 1, "X": 1, "Y": 1}, 2, (("A", 2.0),), swaps=(("A>X", 2.0), ("A>Y", 2.0)), failures=1, again=1
+    ),
+    "swap of a shared model": Scenario(
+        {"A": 1, "X": 1},
+        2,
+        (("A", 2.0), ("B", 2.0)),
+        shared={"B": "A"},
+        swaps=(("A>X", 2.0), ("B>X", 2.0)),
+        failures=1,
+    ),
     "unload and close": Scenario(
         {"A": 1, "B": 1},
         1,

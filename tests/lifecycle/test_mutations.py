@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from lifecycle_explorer import Scenario, explore
-from lifecycle_fakes import COLD, Bench, Call
+from lifecycle_fakes import COLD, Bench, Call, FakeSpec
 
 from lifecycle import BudgetExhausted, ModelConfig, ModelRef, admission, policy, transitions
 from lifecycle.draft import Draft
@@ -18,6 +19,7 @@ from lifecycle.handle import ModelHandle
 from lifecycle.keeper import Keeper
 from lifecycle.lease import LeaseSet
 from lifecycle.states import Generation, Phase, State
+from lifecycle.swap import Swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +33,8 @@ SETS = Scenario({"A": 1, "B": 1, "C": 1}, 2, (("AB", 2.0), ("BC", 2.0)))
 CROWDED = Scenario({"A": 1, "B": 1, "C": 1}, 2, (("A", 2.0), ("B", 2.0), ("C", 2.0)))
 MEASURED = Scenario({"A": 1, "B": 1}, 2, (("A", 2.0), ("B", 2.0)), measured={"A": 2})
 ORDERED = Scenario({"A": 1}, 2, (("A", 2.0), ("A", 2.0)), failures=1, orders=("unload A",))
+
+SWAPPED = Scenario({"A": 1, "B": 1, "X": 1}, 2, (("A", 2.0), ("B", 2.0)), swaps=(("A>X", 2.0),))
 
 
 # Checks on the manager: each passes as things are. -----------------------------------------------------------------
@@ -129,6 +133,18 @@ def check_claim() -> None:
             b.use("A", timeout_s=0.0)
     waiter.result()
     b.finish()
+
+
+def check_swap() -> None:
+    """A model that has no room beside the one it shall replace leaves that where it is."""
+    b = Bench(1)
+    b.add("A")
+    b.use("A")
+    with suppress(BudgetExhausted):
+        b.manager.replace(ModelRef("t", "A"), FakeSpec("X", 1, 1))
+    resident = b.loader.resident["A"]
+    b.finish()
+    assert resident
 
 
 # The switches. -----------------------------------------------------------------------------------------------------
@@ -262,6 +278,22 @@ def claims_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Draft, "freeze", forgetful)
 
 
+def swap_drives_out_what_it_replaces(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Swap, "spared", ())
+
+
+def waiters_stay_with_the_old_name(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Draft, "redirect", lambda *_: None)
+
+
+def retired_model_is_closed_at_once(patch: pytest.MonkeyPatch) -> None:
+    def close_all(draft: Draft, key: Any, _drain_by: float) -> None:
+        for generation in [g for g in draft.generations.values() if g.key == key and g.phase is Phase.READY]:
+            draft.unload(generation)
+
+    patch.setattr(transitions, "_retire", close_all)
+
+
 def walk(scenario: Scenario) -> Check:
     """Return the exploration of a scenario, as a check."""
     return lambda: explore(scenario) and None
@@ -285,6 +317,9 @@ SWITCHES: list[tuple[Switch, Check]] = [
     (gate_is_not_counted_again, check_race),
     (victims_are_not_planned_as_a_set, walk(CROWDED)),
     (claims_are_forgotten, check_claim),
+    (swap_drives_out_what_it_replaces, check_swap),
+    (waiters_stay_with_the_old_name, walk(SWAPPED)),
+    (retired_model_is_closed_at_once, walk(SWAPPED)),
 ]
 
 

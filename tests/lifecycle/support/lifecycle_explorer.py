@@ -3,7 +3,7 @@
 A world is the state, the jobs that run, what each caller does, and how much of the scenario's mischief (failures,
 clock jumps, orders) is left. Callers take hits on open generations without a step, as the handles let them, and the
 state learns of it through `observe`, as in the keeper. Worlds that differ in the names of generations and in the
-hour only are the same.
+hour only are the same. Callers ask for names; a swap lets a name mean another key, in the steps of `lifecycle.names`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ def key(name: str) -> InstanceKey:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What there is, who asks for what, and how much may go wrong. One unit of size per letter of `sizes`' value."""
+    """What there is, who asks for what, and how much may go wrong. Names and keys are letters.
+
+    A name means the key of the same letter, or what `shared` says. A swap is "A>X" (let A mean X), or "A>>X" if the old
+    one may be drained first; X is known from then on only.
+    """
 
     sizes: dict[str, int]
     budget: int
@@ -43,6 +47,8 @@ class Scenario:
     cancels: int = 0
     clock_steps: int = 0
     again: int = 0  # how often a caller that is done may ask again
+    shared: dict[str, str] = field(default_factory=dict)
+    swaps: tuple[tuple[str, float], ...] = ()
     orders: tuple[str, ...] = ()  # "unload A", "unload-now A", "prefetch AB", "close"
     max_parallel_loads: int = 2
 
@@ -52,23 +58,43 @@ class Scenario:
             Limits(self.budget, self.max_parallel_loads, unload_timeout_s=2.0, backoff_s=1.0, backoff_cap_s=2.0)
         )
         jobs: frozenset[tuple[int, Job]] = frozenset()
+        later = {swap[-1] for swap, _ in self.swaps}
+        names = {name: self.shared.get(name, name) for name in [*self.sizes, *self.shared] if name not in later}
         for name, nbytes in self.sizes.items():
-            config = self.configs.get(name, LAZY)
-            state, effects = step(state, signals.Register(key(name), nbytes, config), 0.0)
-            jobs |= {(e.generation, e.job) for e in effects if isinstance(e, signals.Start)}
-        idle = tuple(Caller(tuple(map(key, names)), timeout) for names, timeout in self.callers)
-        return World(state, jobs, jobs, idle, self.failures, self.cancels, self.clock_steps, self.again, self.orders)
+            if name not in later:
+                state, effects = step(state, signals.Register(key(name), nbytes, self.configs.get(name, LAZY)), 0.0)
+                jobs |= {(e.generation, e.job) for e in effects if isinstance(e, signals.Start)}
+        callers = [Caller(names, timeout) for names, timeout in self.callers]
+        callers += [Caller(swap[0], timeout, swap=swap[-1], drain=">>" in swap) for swap, timeout in self.swaps]
+        return World(
+            state, jobs, jobs, tuple(callers), tuple(sorted(names.items())),
+            self.failures, self.cancels, self.clock_steps, self.again, self.orders,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Caller:
-    """One caller: first idle, then waiting (`admission`) or holding (`held`), then done."""
+    """One caller: first idle, then waiting (`admission`) or holding (`held`), then done.
 
-    keys: tuple[InstanceKey, ...]
+    One with a `swap` wants that key for its name: `turn` is its place among the swaps once it is begun,
+    `ending` says that it is over but for the mail that says so, and `met` that the name was let mean the key.
+    """
+
+    names: str
     timeout: float
     admission: int = 0
     held: tuple[int, ...] = ()
     done: bool = False
+    swap: str = ""
+    drain: bool = False
+    turn: int = 0
+    ending: bool = False
+    met: bool = False
+
+    @property
+    def is_swapping(self) -> bool:
+        """Return whether it is a swap, begun and not ended."""
+        return self.turn > 0 and not self.done
 
 
 @dataclass(frozen=True)
@@ -79,12 +105,23 @@ class World:
     jobs: frozenset[tuple[int, Job]]
     started: frozenset[tuple[int, Job]]
     callers: tuple[Caller, ...]
+    names: tuple[tuple[str, str], ...]
     failures: int
     cancels: int
     clock_steps: int
     again: int
     orders: tuple[str, ...]
     mail: bool = False
+
+    def keys(self, caller: Caller) -> tuple[InstanceKey, ...]:
+        """Return the keys that a caller wants now."""
+        names = dict(self.names)
+        return (key(caller.swap),) if caller.swap else tuple(dict.fromkeys(key(names[name]) for name in caller.names))
+
+    def spared(self, caller: Caller) -> tuple[InstanceKey, ...]:
+        """Return the keys that may not leave for a caller's sake."""
+        old = dict(self.names)[caller.names[0]]
+        return (key(old),) if caller.swap and caller.swap != old and not caller.drain else ()
 
     def identity(self) -> object:
         """Return what makes two worlds the same: everything but the hour and the generations' numbers."""
@@ -99,18 +136,30 @@ class World:
             )
             for g in state.generations.values()
         )  # fmt: skip
-        models = tuple((m.nbytes, m.failures, max(-9.0, m.retry_at - now)) for m in state.models.values())
+        models = tuple(
+            (m.key, m.nbytes, m.failures, max(-9.0, m.retry_at - now), m.retired) for m in state.models.values()
+        )
         queue = tuple(
-            (e.keys, e.deadline - now, e.deadline > e.since, e.generations and tuple(number[g] for g in e.generations))
+            (
+                e.keys,
+                e.spared,
+                e.deadline - now,
+                e.deadline > e.since,
+                e.generations and tuple(number[g] for g in e.generations),
+            )
             for e in state.queue
         )
         callers = tuple(
-            (c.keys, c.timeout, ticket.get(c.admission), tuple(number.get(g) for g in c.held), c.done)
+            (
+                c.names, c.timeout, ticket.get(c.admission), tuple(number.get(g) for g in c.held), c.done, c.swap,
+                c.drain, c.turn, c.ending, c.met,
+            )
             for c in self.callers
-        )
+        )  # fmt: skip
         running = frozenset((number[g], job) for g, job in self.jobs)
         begun = frozenset((number[g], job) for g, job in self.started if g in number)
         rest = (
+            self.names,
             state.wishes,
             state.closing,
             self.failures,
@@ -174,7 +223,7 @@ def explore(scenario: Scenario, limit: int = 2_000_000) -> Report:
 def moves(scenario: Scenario, world: World, report: Report | None = None) -> Iterator[World]:
     """Yield every world that can come next."""
     for index, caller in enumerate(world.callers):
-        yield from caller_moves(world, index, caller, report)
+        yield from (swap_moves(scenario, world, index, report) if caller.swap else caller_moves(world, index, report))
     for number, job in sorted(world.jobs, key=lambda item: (item[0], item[1].value)):
         yield from job_moves(scenario, world, number, job, report)
     if world.mail:
@@ -204,9 +253,9 @@ def order_input(order: str, now: float) -> signals.Input:
             return signals.CloseAsked(now + 1.0)
 
 
-def caller_moves(world: World, index: int, caller: Caller, report: Report | None) -> Iterator[World]:
+def caller_moves(world: World, index: int, report: Report | None) -> Iterator[World]:
     """Let a caller ask (through the gate where all are open, and through the queue), give up, or return."""
-    state = world.state
+    state, caller = world.state, world.callers[index]
     if caller.done:
         if world.again:
             yield change(replace(world, again=world.again - 1), index, done=False)
@@ -218,13 +267,67 @@ def caller_moves(world: World, index: int, caller: Caller, report: Report | None
             gone = change(world, index, done=True, admission=0)
             yield happen(replace(gone, cancels=world.cancels - 1), signals.Cancel(caller.admission), report=report)
     else:
-        gates = [g.number for k in caller.keys for g in state.generations.values() if g.key == k and g.is_open]
-        if len(gates) == len(caller.keys):
+        keys = world.keys(caller)
+        gates = [g.number for k in keys for g in state.generations.values() if g.key == k and g.is_open]
+        if len(gates) == len(keys):
             seen = [(n, state.generations[n].refs + 1, state.generations[n].last_used) for n in gates]
             yield change(replace(world, state=observe(state, seen)), index, held=tuple(gates))
-        number = 1 + max((e.number for e in state.queue), default=0)
-        asked = change(world, index, admission=number)
-        yield happen(asked, signals.Request(number, caller.keys, state.now + caller.timeout), report=report)
+        yield ask(world, index, report)
+
+
+def ask(world: World, index: int, report: Report | None) -> World:
+    """Put a caller into the queue."""
+    state, caller = world.state, world.callers[index]
+    number = 1 + max((e.number for e in state.queue), default=0)
+    request = signals.Request(number, world.keys(caller), state.now + caller.timeout, world.spared(caller))
+    return happen(change(world, index, admission=number), request, report=report)
+
+
+def swap_moves(scenario: Scenario, world: World, index: int, report: Report | None) -> Iterator[World]:
+    """Let a swap begin, give up, come to its end, or be over."""
+    caller = world.callers[index]
+    if caller.held:
+        yield finish_swap(world, index)
+    elif caller.ending:
+        yield end_swap(world, index)
+    elif caller.admission and world.cancels:
+        gone = change(replace(world, cancels=world.cancels - 1), index, ending=True, admission=0)
+        yield happen(gone, signals.Cancel(caller.admission), report=report)
+    elif not caller.turn and not world.state.closing:
+        turn = 1 + max(c.turn for c in world.callers)
+        begun = change(world, index, turn=turn, drain=False)
+        register = signals.Register(key(caller.swap), scenario.sizes[caller.swap], LAZY)
+        begun = ask(happen(begun, register, report=report), index, report)
+        if caller.drain and begun.callers[index].ending:
+            begun = ask(change(begun, index, ending=False, drain=True), index, report)
+        yield begun
+
+
+def finish_swap(world: World, index: int) -> World:
+    """Let the name mean the new key, move those who wait along, retire the old key and return the hold."""
+    caller, names = world.callers[index], dict(world.names)
+    overtaken = any(c.met and c.names == caller.names and c.turn > caller.turn for c in world.callers)
+    if not overtaken and not world.state.closing:
+        old, names[caller.names] = names[caller.names], caller.swap
+        world = change(replace(world, names=tuple(sorted(names.items()))), index, met=True)
+        for other in world.callers:
+            wanted = (world.keys(other), world.spared(other))
+            if any(e.number == other.admission and wanted != (e.keys, e.spared) for e in world.state.queue):
+                world = happen(world, signals.Redirect(other.admission, *wanted))
+        world = retire_if_unwanted(world, old)
+    return change(release(world, index), index, done=False, ending=True)
+
+
+def end_swap(world: World, index: int) -> World:
+    """Forget a swap; its key is retired if it did not come into use."""
+    return retire_if_unwanted(change(world, index, done=True, ending=False), world.callers[index].swap)
+
+
+def retire_if_unwanted(world: World, letter: str) -> World:
+    """Retire a key that neither a name nor a swap wants."""
+    wanted = {*dict(world.names).values(), *(c.swap for c in world.callers if c.is_swapping)}
+    known = key(letter) in world.state.models
+    return world if letter in wanted or not known else happen(world, signals.Retire(key(letter), world.state.now + 1.0))
 
 
 def job_moves(scenario: Scenario, world: World, number: int, job: Job, report: Report | None) -> Iterator[World]:
@@ -281,9 +384,12 @@ def happen(world: World, event: signals.Input, now: float | None = None, report:
                 (index,) = [i for i, c in enumerate(callers) if c.admission == admission]
                 callers[index] = replace(callers[index], admission=0, held=generations)
                 require(all(state.generations[n].is_loaded for n in generations), "6: granted, and already gone", world)
+                got = tuple(state.generations[n].key for n in generations)
+                require(got == world.keys(callers[index]), "11: granted what its names mean", world)
             case signals.Refuse(admission):
                 for index in [i for i, c in enumerate(callers) if c.admission == admission]:
-                    callers[index] = replace(callers[index], admission=0, done=True)
+                    over = {"ending": True} if callers[index].swap else {"done": True}
+                    callers[index] = replace(callers[index], admission=0, **over)
     after = replace(world, state=state, jobs=jobs, started=started, callers=tuple(callers))
     if report is not None:
         report.effects |= {type(effect) for effect in effects}
@@ -324,6 +430,10 @@ def check(world: World) -> None:
             require(any(e.number == caller.admission for e in state.queue), "14: a waiter is in the queue", world)
     require(world.mail or state.next_deadline() > state.now, "14: nothing that is due is left undone", world)
     require(not state.closing or not (state.queue or state.wishes), "15: closing admits nobody", world)
+    for name, letter in world.names:
+        require(not state.models[key(letter)].retired, f"what {name} means is not retired", world)
+    for k in [k for k, model in state.models.items() if model.retired]:
+        require(any(g.key == k for g in generations), "what is retired is forgotten with its last generation", world)
     again, effects = step(state, signals.Tick(), state.now)
     require(world.mail or (not effects and again == state), "a step leaves nothing for the next to do", world)
 
@@ -342,7 +452,7 @@ def check_shape(world: World, g: Generation) -> None:
         enough = surplus(world.state, wishes=False, last=g.claimed_by) >= 0
         require(world.mail or in_use or enough, "8: a claimed one is closed at its last release, if needed", world)
         require(not world.state.models[g.key].config.pinned, "8: a pinned model is not claimed", world)
-        require(all(g.key not in e.keys for e in claimers), "8: nobody claims his own", world)
+        require(all(g.key not in (*e.keys, *e.spared) for e in claimers), "8: nobody claims his own", world)
 
 
 def check_step(before: State, event: signals.Input, after: World, effects: tuple[signals.Effect, ...]) -> None:
@@ -354,6 +464,9 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
         require(not g.refs and g.number not in state.held(), "8: nobody in use is evicted", after)
         require(not before.models[g.key].config.pinned, "8: nobody pinned is evicted", after)
         require(g.charged_nbytes > spare, "8: no victim more than needed", after)
+        waiting = [e for e in (*before.queue, *state.queue) if e.generations is None]
+        others = before.wishes or isinstance(event, signals.Request | signals.Prefetch | signals.Redirect)
+        require(others or any(g.key not in e.spared for e in waiting), "a swap spares what it replaces", after)
     for number in state.generations.keys() - before.generations.keys():
         g = state.generations[number]
         require(g.charged_nbytes == before.models[g.key].nbytes, "1: what is loaded was reserved before", after)
@@ -390,7 +503,7 @@ def check_bytes(before: State, event: signals.Input, after: World) -> None:
         now = after.state.generations.get(number)
         if now is None:
             ended = isinstance(event, signals.Unloaded | signals.JobFailed) and event.generation == number
-            dropped = isinstance(event, signals.CloseAsked) and g.phase is Phase.RESERVED
+            dropped = isinstance(event, signals.CloseAsked | signals.Retire) and g.phase is Phase.RESERVED
             require(ended or dropped, "9: bytes are free when close() has returned", after)
         elif now.charged_nbytes != g.charged_nbytes:
             measured = isinstance(event, signals.Loaded) and event.generation == number
@@ -401,7 +514,8 @@ def check_bytes(before: State, event: signals.Input, after: World) -> None:
             require(not back, "states go forward", after)
         if now is not None and g.claimed_by is not None and now.is_open:
             ended = all(e.number != g.claimed_by or e.generations is not None for e in after.state.queue)
-            require(ended, "8: only the end of an admission clears its claims", after)
+            ended |= isinstance(event, signals.Redirect) and event.admission == g.claimed_by
+            require(ended, "8: only the end of an admission, or of what it asked for, clears its claims", after)
 
 
 def is_live(state: State, k: InstanceKey) -> bool:
@@ -432,7 +546,10 @@ def cooperative_moves(scenario: Scenario, world: World) -> Iterator[World]:
         done = replace(world, jobs=world.jobs - {(number, job)})
         yield happen(done, job_done(scenario, world, number, job))
     for index, caller in enumerate(world.callers):
-        if caller.held:
+        if caller.swap:
+            if caller.held or caller.ending:
+                yield from swap_moves(scenario, world, index, None)
+        elif caller.held:
             yield release(world, index)
     if world.mail:
         yield happen(replace(world, mail=False), signals.Tick())
