@@ -13,7 +13,7 @@ from backends.errors import InferenceError, InvalidInput
 from backends.tokenizer import FolderTokenizer, SuppliesTokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -50,17 +50,19 @@ class TextModel:
         backend: str,
         *,
         token_budget: int = TOKEN_BUDGET,
+        nbytes: int | None = None,
     ) -> None:
         self.spec = spec
         self.backend = backend
         self._tokenizer = tokenizer
         self._model = model
         self._token_budget = token_budget
+        self._nbytes = nbytes
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes to charge for it."""
-        return self._model.nbytes
+        """Return the bytes to charge for it: those measured beforehand, if its loader knew them."""
+        return self._model.nbytes if self._nbytes is None else self._nbytes
 
     @property
     def device(self) -> str:
@@ -132,10 +134,15 @@ class TextModel:
 
 
 class TextLoader:
-    """Loads text models with one backend; the loader that the lifecycle manager is given."""
+    """Loads text models with one backend; the loader that the lifecycle manager is given.
 
-    def __init__(self, backend: Backend) -> None:
+    `measured(spec, backend_name)` is asked for the bytes that a model was measured to take here, None if it wasn't:
+    they replace the backend's estimate.
+    """
+
+    def __init__(self, backend: Backend, *, measured: Callable[[ModelSpec, str], int | None] | None = None) -> None:
         self._backend = backend
+        self._measured = measured or (lambda _spec, _backend: None)
 
     @property
     def name(self) -> str:
@@ -144,7 +151,8 @@ class TextLoader:
 
     def estimate(self, spec: ModelSpec) -> int:
         """Return the bytes that the model is expected to take."""
-        return self._backend.estimate(spec)
+        nbytes = self._measured(spec, self.name)
+        return self._backend.estimate(spec) if nbytes is None else nbytes
 
     def load_model(self, spec: ModelSpec) -> TextModel:
         """Fetch the model's files if the cache lacks them, and load it.
@@ -158,13 +166,16 @@ class TextLoader:
             tokenizer = self._backend.load_tokenizer(spec)
         else:
             tokenizer = FolderTokenizer(spec.folder / "tokenizer.json")
-        return TextModel(spec, tokenizer, self._backend.load_model(spec), self.name)
+        model = self._backend.load_model(spec)
+        return TextModel(spec, tokenizer, model, self.name, nbytes=self._measured(spec, self.name))
 
 
-def loader_for(spec: ModelSpec, *, backend: str | None = None) -> TextLoader:
+def loader_for(
+    spec: ModelSpec, *, backend: str | None = None, measured: Callable[[ModelSpec, str], int | None] | None = None
+) -> TextLoader:
     """Return a loader over the named backend, or over the first that can serve the model.
 
     Raises:
         CannotServe: none can; the message gives each one's reason.
     """
-    return TextLoader(registry.select(spec, backend=backend))
+    return TextLoader(registry.select(spec, backend=backend), measured=measured)

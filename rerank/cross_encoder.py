@@ -15,6 +15,7 @@ from backends import catalogue
 from backends.errors import InvalidInput
 from backends.text_model import loader_for
 from lifecycle import ModelManager, ModelRef
+from lifecycle.profile import profiled_nbytes
 from rerank.base import RerankScores
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class CrossEncoder:
         spec = catalogue.resolve(model)
         if spec.task != "cross-encode":
             raise InvalidInput(f"model {spec.name!r} is for {spec.task!r}, not a cross-encoder: give one that reranks")
-        loader = loader_for(spec, backend=backend)
+        loader = loader_for(spec, backend=backend, measured=profiled_nbytes)
         self._manager = manager or ModelManager(2 * loader.estimate(spec))
         self._owns_manager = manager is None
         ref = ModelRef("", spec.name)

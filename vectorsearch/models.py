@@ -10,6 +10,7 @@ from backends.base import ModelSpec
 from backends.errors import CannotServe, InvalidInput, MissingExtra
 from backends.text_model import loader_for
 from lifecycle import ModelRef
+from lifecycle.profile import profiled_nbytes
 from rerank import LeasedCrossEncoder
 from vectorsearch import config
 from vectorsearch.encoder import Encoder
@@ -83,7 +84,7 @@ class Models:
             known = self._refs.get(spec.digest)
         if known is not None:
             return known
-        loader = loader_for(spec, backend=self._backend)
+        loader = loader_for(spec, backend=self._backend, measured=profiled_nbytes)
         with self._lock:
             taken = {ref.name for ref in self._refs.values()}
             # Two folders may have one name; the digest then tells their models apart.

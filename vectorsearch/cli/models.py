@@ -9,9 +9,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from backends import catalogue
+from backends import catalogue, registry
+from lifecycle import profile as profiles
 from vectorsearch.cli import output
-from vectorsearch.cli.opening import download_meter
+from vectorsearch.cli.opening import BackendName, download_meter, fetch_models
 
 if TYPE_CHECKING:
     from backends.base import ModelSpec
@@ -61,12 +62,43 @@ def show(
     *,
     as_json: output.Json = False,
 ) -> None:
-    """Show all that is known of a model, without fetching or loading it."""
-    facts = _facts(catalogue.resolve(name))
+    """Show all that is known of a model, its profiles on this machine included, without fetching or loading it."""
+    spec = catalogue.resolve(name)
+    measured = [found for backend in registry.available() if (found := profiles.read(spec, backend))]
+    facts = _facts(spec) | {"profiles": {found.backend: _figures(found) for found in measured}}
     if as_json:
         output.print_json(facts)
         return
     output.print_facts(facts)
+
+
+@app.command()
+def profile(
+    name: Annotated[str, typer.Argument(help="A name of the catalogue, a folder, or a hub name.", metavar="NAME")],
+    *,
+    backend: BackendName = None,
+    as_json: output.Json = False,
+) -> None:
+    """Measure what a model takes here, in a process of its own: memory, load seconds, first and warm latency.
+
+    The figures are kept, and replace the backend's estimate when room is reserved for the model.
+    """
+    spec = catalogue.resolve(name)
+    chosen = registry.select(spec, backend=backend).name
+    fetch_models([spec])
+    found = profiles.measure(spec, chosen, progress=lambda step: output.print_note(f"{spec.name} on {chosen}: {step}"))
+    facts = {"model": found.model, "backend": found.backend, **_figures(found)}
+    if as_json:
+        output.print_json(facts)
+        return
+    output.print_facts(facts)
+
+
+def _figures(found: profiles.Profile) -> dict[str, Any]:
+    """Return what a profile measured, as plain values; `reserved_nbytes` is what it will be charged."""
+    rounded = {name: round(getattr(found, name), 3) for name in ("load_s", "first_ms", "warm_ms")}
+    facts = asdict(found) | rounded | {"reserved_nbytes": found.nbytes}
+    return {name: value for name, value in facts.items() if name not in {"model", "backend", "digest"}}
 
 
 def _facts(spec: ModelSpec) -> dict[str, Any]:

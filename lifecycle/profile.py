@@ -1,0 +1,174 @@
+"""Profiles: what a model really takes on this machine, measured in a child process and kept on disk.
+
+A shared process can't tell what one model adds to it, so a fresh one loads the model alone: resident bytes after the
+load and after the largest batch, seconds to load, first and warm latency. A profile replaces the backend's estimate
+when room is reserved, as long as digest, backend, machine and package versions are those that it was measured with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import threading
+from dataclasses import asdict, dataclass, fields
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backends import catalogue, errors
+from backends.errors import BackendError, VectorSearchError
+from backends.files import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from backends.base import ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One measurement. `resident_nbytes` is what the load added, `workspace_nbytes` what the largest batch added to it.
+
+    `declared_nbytes` is the model's own figure; `first_ms` and `warm_ms` are for one short text. The runtime's code,
+    which all its models share, is in none of them.
+    """
+
+    model: str
+    digest: str
+    backend: str
+    device: str
+    machine: str
+    packages: Mapping[str, str]
+    resident_nbytes: int
+    workspace_nbytes: int
+    declared_nbytes: int
+    load_s: float
+    first_ms: float
+    warm_ms: float
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes to charge. Another device's memory is not resident here: there the model's figure counts."""
+        measured = self.resident_nbytes + self.workspace_nbytes
+        return measured if self.device.startswith("cpu") else max(measured, self.declared_nbytes)
+
+
+def measure(
+    spec: ModelSpec, backend: str, *, progress: Callable[[str], object] | None = None, timeout_s: float = 600.0
+) -> Profile:
+    """Load the model in a child process, measure it, keep the profile, and return it.
+
+    `progress` is told each step. A first child finds out which packages the runtime is made of, so that the second can
+    import them before it starts to measure. The model's files must be there already.
+
+    Raises:
+        BackendError: as `Backend.load_model` and `infer`; or the child died, or took longer than `timeout_s`.
+    """
+    tell = progress or (lambda _: None)
+    order: dict[str, Any] = {"spec": {**asdict(spec), "folder": str(spec.folder)}, "backend": backend, "packages": []}
+    order["packages"] = _run_child(order, tell, timeout_s)["packages"]
+    measured = _run_child({**order, "measure": True}, tell, timeout_s)
+    packages = {name: _version(name) for name in ("python", "vectorsearch", *measured.pop("packages"))}
+    profile = Profile(
+        model=spec.name, digest=spec.digest, backend=backend, machine=machine(), packages=packages, **measured
+    )
+    write_atomically(_path(spec.digest, backend), json.dumps(asdict(profile), indent=2) + "\n")
+    return profile
+
+
+def read(spec: ModelSpec, backend: str) -> Profile | None:
+    """Return the profile of a model on this machine with the packages that are installed, or None if there is none.
+
+    A file that is damaged, or of another version of this project, is none.
+    """
+    try:
+        found = json.loads(_path(spec.digest, backend).read_text(encoding="utf-8"))
+        profile = Profile(**{field.name: found[field.name] for field in fields(Profile)})
+        is_current = all(_version(name) == version for name, version in profile.packages.items())
+        is_same = (profile.digest, profile.backend, profile.machine) == (spec.digest, backend, machine())
+        is_valid = is_current and is_same and profile.nbytes > 0
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return profile if is_valid else None
+
+
+def profiled_nbytes(spec: ModelSpec, backend: str) -> int | None:
+    """Return the bytes to reserve for a model that was profiled here, or None."""
+    profile = read(spec, backend)
+    return None if profile is None else profile.nbytes
+
+
+def machine() -> str:
+    """Return what figures depend on: the system, the processor, and the cores that this process may use."""
+    processor = platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+        processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), processor)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{platform.system()} {platform.machine()}, {processor or 'unknown processor'}, {cores} cores"
+
+
+def _path(digest: str, backend: str) -> Path:
+    here = hashlib.sha256(machine().encode()).hexdigest()
+    return catalogue.cache_dir() / "profiles" / f"{digest[:16]}-{backend}-{here[:8]}.json"
+
+
+def _version(package: str) -> str:
+    if package == "python":
+        return platform.python_version()
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"
+
+
+def _run_child(order: dict[str, Any], tell: Callable[[str], object], timeout_s: float) -> dict[str, Any]:
+    """Run one child and return its last line; the lines before it are steps, for `tell`."""
+    command = [sys.executable, "-m", "lifecycle.profile_child", json.dumps(order)]
+    with subprocess.Popen(  # noqa: S603 - this project's own module, and no shell
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+    ) as child:
+        is_overdue = threading.Event()
+
+        def expire() -> None:
+            is_overdue.set()
+            child.kill()
+
+        timer = threading.Timer(timeout_s, expire)
+        timer.start()
+        said: list[str] = []
+        listener = threading.Thread(target=lambda: said.extend(child.stderr or ()), daemon=True)
+        listener.start()
+        answer: dict[str, Any] = {}
+        try:
+            for line in child.stdout or ():
+                answer = json.loads(line)
+                if "step" in answer:
+                    tell(answer["step"])
+        finally:
+            timer.cancel()
+            child.kill()  # harmless if it has ended; else somebody interrupts us
+            child.wait()
+            listener.join()
+    if "error" in answer:
+        raise _error(answer["error"], answer["message"])
+    if "packages" not in answer:
+        model, end = order["spec"]["name"], f"took longer than {timeout_s:g} s" if is_overdue.is_set() else _end(child)
+        raise BackendError(f"profiling {model!r} on {order['backend']}: the child process {end}. " + "".join(said[-3:]))
+    return answer
+
+
+def _end(child: subprocess.Popen[str]) -> str:
+    hint = " (was it out of memory?)" if child.returncode == -9 else ""  # noqa: PLR2004 - SIGKILL, as the kernel sends
+    return f"ended with {child.returncode}{hint}"
+
+
+def _error(kind: str, message: str) -> VectorSearchError:
+    """Return the child's error as the type that it had there, if it is one of ours."""
+    known = getattr(errors, kind, BackendError)
+    return known(message) if known is not BackendError else BackendError(f"{kind}: {message}")
