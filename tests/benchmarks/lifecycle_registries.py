@@ -138,31 +138,27 @@ class Patched:
 
 
 class Ours:
-    """The manager of this package."""
+    """The manager of this package: one name, whose model is replaced."""
 
     def __init__(self, loader: GraphLoader, paths: dict[str, Path], *, roomy: bool) -> None:
-        self._roomy = roomy
+        self._paths, self._roomy = paths, roomy
+        self._keys = {name: InstanceKey(name, loader.name) for name in paths}
         nbytes = sum(loader.estimate(path) for path in paths.values())
         self._manager = ModelManager(nbytes if roomy else nbytes // 2)
-        self._refs = {name: ModelRef("bench", name) for name in paths}
-        for name, path in paths.items():
-            self._manager.register(self._refs[name], path, loader, key=InstanceKey(name, loader.name))
-        self._active = "A"
+        self._ref = ModelRef("bench", "active")
+        self._manager.register(self._ref, paths["A"], loader, key=self._keys["A"])
         self.infer()
 
     def infer(self) -> float:
         """Lease and run."""
-        with self._manager.lease(self._refs[self._active], TIMEOUT_S) as model:
+        with self._manager.lease(self._ref, TIMEOUT_S) as model:
             return model.infer()
 
     def switch(self, name: str) -> None:
-        """Have the new one loaded before it becomes active, if there is room for both."""
-        old = self._active
-        if not self._roomy:
-            self._active = name
-        with self._manager.lease(self._refs[name], TIMEOUT_S):
-            self._active = name
-        self._manager.unload(self._refs[old], drain_timeout_s=TIMEOUT_S)
+        """Have the old one leave first only if there is no room for both."""
+        self._manager.replace(
+            self._ref, self._paths[name], key=self._keys[name], drain_first=not self._roomy, timeout_s=TIMEOUT_S
+        )
 
     def close(self) -> None:
         """Close the manager."""
