@@ -42,6 +42,7 @@ class Keeper:
         self.counts: Counter[type[events.Event]] = Counter()
         self.loads: Counter[InstanceKey] = Counter()
         self.eager_loads = 0
+        self.cold_leases = 0
         self.past_hits: Counter[InstanceKey] = Counter()
         self.past_peak = 0
         self._clock = clock
@@ -207,6 +208,7 @@ class Keeper:
                 self._start(number, job)
             case signals.Grant(admission, generations):
                 ticket = self._tickets.pop(admission)
+                self.cold_leases += 1
                 handles = {self.handles[number].key: self.handles[number] for number in generations}
                 ticket.lease.give(tuple(handles[key] for key in ticket.keys))
                 ticket.done.set()

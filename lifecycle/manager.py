@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from lifecycle.config import Loader
-    from lifecycle.snapshot import ManagerSnapshot, ModelStatus
+    from lifecycle.snapshot import ManagerSnapshot, ModelStatus, Waiter
 
 
 class ModelManager(LeaseDesk):
@@ -211,6 +211,19 @@ class ModelManager(LeaseDesk):
             ModelNotRegistered: there is no such ref.
         """
         return report.model_status(self._keeper, self.key_of(ref), self.clock())
+
+    def waiting(self) -> tuple[Waiter, ...]:
+        """Return the callers that wait for room or for a load, the first in the queue first."""
+        return report.waiting(self._keeper, self.clock())
+
+    def holders(self) -> tuple[errors.Holder, ...]:
+        """Return who is charged for what, the largest first."""
+        return report.holders(self._keeper, self._keeper.state)
+
+    def ping(self, answer: Callable[[], object]) -> None:
+        """Have the manager's own thread call `answer` soon, as a sign that it lives; waits for nothing."""
+        self._keeper.ensure_thread()
+        self._keeper.send(answer)
 
     def snapshot(self) -> ManagerSnapshot:
         """Return the budget, every model and the counters, as one immutable value; stops nobody."""

@@ -17,7 +17,7 @@ from lifecycle.errors import (
     UnloadTimeout,
     format_nbytes,
 )
-from lifecycle.snapshot import Counters, ManagerSnapshot, ModelStatus
+from lifecycle.snapshot import Counters, ManagerSnapshot, ModelStatus, Waiter
 from lifecycle.states import Generation, Phase, State
 
 if TYPE_CHECKING:
@@ -43,6 +43,19 @@ def holders(keeper: Keeper, state: State) -> tuple[Holder, ...]:
         for g in state.generations.values()
     ]
     return tuple(sorted(found, key=lambda holder: -holder.nbytes))
+
+
+def waiting(keeper: Keeper, now: float) -> tuple[Waiter, ...]:
+    """Return who waits, the first in the queue first."""
+    return tuple(
+        Waiter(
+            names=" + ".join(name_of(keeper, key) for key in admission.keys),
+            waited_s=now - admission.since,
+            left_s=max(0.0, admission.deadline - now),
+            waits_for="room" if admission.generations is None else "load",
+        )
+        for admission in keeper.state.queue
+    )
 
 
 def idle_nbytes(state: State) -> int:
@@ -142,6 +155,7 @@ def _counters(keeper: Keeper) -> Counters:
     return Counters(
         lazy_loads=counts[events.ModelReady] - keeper.eager_loads,
         eager_loads=keeper.eager_loads,
+        cold_leases=keeper.cold_leases,
         load_failures=counts[events.LoadFailure],
         evictions=counts[events.ModelEvicted],
         expirations=counts[events.ModelExpired],

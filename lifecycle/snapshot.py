@@ -35,11 +35,29 @@ class ModelStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiter:
+    """One caller that waits: for which models, since when, for how much longer, and for "room" or for the "load"."""
+
+    names: str
+    waited_s: float
+    left_s: float
+    waits_for: str
+
+    def __str__(self) -> str:
+        return f"{self.names} waited for {self.waited_s:.0f} s for {self.waits_for}"
+
+
+@dataclass(frozen=True, slots=True)
 class Counters:
-    """What happened since the manager was made. `peak_references` is the most leases open on one instance at once."""
+    """What happened since the manager was made.
+
+    `cold_leases` are leases and sets that the keeper gave to callers who found no open model. `peak_references` is the
+    most leases open on one instance at once.
+    """
 
     lazy_loads: int
     eager_loads: int
+    cold_leases: int
     load_failures: int
     evictions: int
     expirations: int
