@@ -19,6 +19,7 @@ from lifecycle.snapshot import Counters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
     from prometheus_client import Metric
 
@@ -104,10 +105,11 @@ class MetricsCollector:
 
     def _account(self, snapshot: ManagerSnapshot) -> dict[Labels, list[ModelStatus]]:
         """Credit what happened since the last scrape, and return the models that each series stands for now."""
-        ranked = sorted(snapshot.models, key=lambda model: (-model.charged_nbytes, model.refs[0]))
+        self._forget_all_but({model.key for model in snapshot.models})
+        ranked = sorted(snapshot.models, key=lambda model: (-model.charged_nbytes, not model.refs, model.refs))
         shown: dict[Labels, list[ModelStatus]] = {}
         for rank, model in enumerate(ranked):
-            own = rank < self._most_models
+            own = rank < self._most_models and model.refs  # one that is being replaced has no name any more
             labels = Labels(*model.refs[0], model.backend) if own else OTHER
             shown.setdefault(labels, []).append(model)
             for name in _MODEL_COUNTS:
@@ -117,6 +119,13 @@ class MetricsCollector:
                 self._seen[model.key, name] = max(now, before)
                 self._totals[labels, name] += max(0, now - before)
         return shown
+
+    def _forget_all_but(self, keys: AbstractSet[InstanceKey]) -> None:
+        """Credit what was heard of replaced instances to `other`, and keep nothing of them."""
+        for key, name in [place for place in self._heard if place[0] not in keys]:
+            self._totals[OTHER, name] += max(0, self._heard.pop((key, name)) - self._seen[key, name])
+        for place in [place for place in self._seen if place[0] not in keys]:
+            del self._seen[place]
 
     def _counters(self, counters: Counters) -> Iterator[Metric]:
         loads = self._counter(

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from lifecycle_fakes import FakeSpec
 from prometheus_client import CollectorRegistry, generate_latest
 
 from backends.errors import MissingExtra
@@ -139,6 +140,26 @@ def test_shared_instance_is_counted_once_when_two_tenants_use_it(bench: MakeBenc
         found = scraper.scrape()
     assert found["lifecycle_model_references", ("t", "A", "fake")] == 2
     assert ("lifecycle_model_references", ("t", "B", "fake")) not in found
+
+
+def test_series_go_on_when_a_model_is_replaced(bench: MakeBench) -> None:
+    """A name's series goes on with its new instance; of the old one nothing is kept, leaving or gone."""
+    b = bench(2)
+    scraper = Scraper(b)
+    ref = b.add("A")
+    with b.lease("A"):
+        assert scraper.scrape()["lifecycle_model_loads_total", ("t", "A", "fake")] == 1
+        b.manager.replace(ref, FakeSpec("A2", 1, 1))
+        found = scraper.scrape()
+        assert found["lifecycle_model_loads_total", ("t", "A", "fake")] == 2
+        assert found["lifecycle_model_references", ("t", "A", "fake")] == 0
+        assert found["lifecycle_model_references", ("other", "other", "other")] == 1
+    b.until(lambda state: len(state.models) == 1)
+    found = scraper.scrape()
+    assert found["lifecycle_model_loads_total", ("t", "A", "fake")] == 2
+    assert ("lifecycle_model_references", ("other", "other", "other")) not in found
+    (collector,) = set(scraper.registry._collector_to_names)
+    assert {key.digest for key, _ in collector._seen} == {"A2"}
 
 
 def test_text_is_valid_when_it_is_written_for_prometheus(bench: MakeBench) -> None:
