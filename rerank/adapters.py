@@ -68,8 +68,9 @@ def as_reranker(candidate: object) -> Reranker:
 
 def _checked(name: str, answer: object, n: int) -> NDArray[np.float32]:
     try:
-        scores = np.asarray(answer, dtype=np.float32)
-    except (TypeError, ValueError) as exc:
+        with np.errstate(over="ignore"):  # a score too large for float32 becomes infinity, and still ranks first
+            scores = np.asarray(answer, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError) as exc:
         raise RerankError(f"reranker {name!r} gave {type(answer).__name__}, not {n} numbers") from exc
     if scores.size != n:
         raise RerankError(f"reranker {name!r} gave {scores.size} scores for {n} texts: it must give one for each")

@@ -87,6 +87,15 @@ class Collection:
         """Return the length of the vectors, None until there is one."""
         return self._store.dim
 
+    def check_writable(self) -> None:
+        """Raise what every write would, whatever it holds.
+
+        Raises:
+            DatabaseClosed: after `close()`.
+            ReadOnlyDatabase: it was opened with `read_only`.
+        """
+        self._store.check_writable()
+
     def check(self, docs: Sequence[Document], *, first_row: int = 0) -> None:
         """Raise what `write` would for the documents themselves, before any of them is embedded.
 

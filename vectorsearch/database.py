@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Iterable
 from dataclasses import replace as replaced
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -11,18 +12,19 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from backends.base import ModelSpec
-from backends.errors import InvalidInput, VectorSearchError
+from backends.errors import InvalidInput
 from rerank import as_reranker
 from vectorsearch import config
 from vectorsearch.collection import content_digest
-from vectorsearch.documents import as_vector, parse_documents
+from vectorsearch.documents import as_id, as_vector, parse_documents
+from vectorsearch.index.filter_terms import plain_filter
 from vectorsearch.query.execute import Resources, execute
 from vectorsearch.query.explain import Explanation
 from vectorsearch.query.fusion import RRF_K
 from vectorsearch.query.plan import ModelState, PlanState, QueryPlan, RerankRequest, SearchRequest, plan_search
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import ExitStack
     from types import TracebackType
 
@@ -88,11 +90,15 @@ class Database:
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete documents by id, in one transaction, and return how many existed."""
-        return self._collection.delete([ids] if isinstance(ids, str) else list(ids))
+        if isinstance(ids, str):
+            return self._collection.delete([ids])
+        if not isinstance(ids, Iterable):
+            raise InvalidInput(f"ids is {ids!r}: give a list of ids")
+        return self._collection.delete([as_id(value) for value in ids])
 
     def get(self, doc_id: str) -> Document | None:
         """Return the document, vector included, or None if there is none."""
-        return self._collection.get([doc_id])[0]
+        return self._collection.get([as_id(doc_id)])[0]
 
     def count(self) -> int:
         """Return the number of documents."""
@@ -102,7 +108,7 @@ class Database:
         return self.count()
 
     def __contains__(self, doc_id: str) -> bool:
-        return bool(self._collection.digests([doc_id]))
+        return bool(self._collection.digests([as_id(doc_id)]))
 
     def refresh(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Bring the indexes up to date now rather than at the next search; `progress(done, total)` counts rows."""
@@ -200,6 +206,7 @@ class Database:
         self.close()
 
     def _write(self, docs: Rows, *, replace: bool) -> int:
+        self._collection.check_writable()  # before a model is loaded for what can't be stored
         documents = parse_documents(docs)
         size = config.WRITE_CHUNK_DOCUMENTS if self._embedder is None else config.EMBED_CHUNK_DOCUMENTS
         on_conflict: OnConflict = "replace" if replace else "error"
@@ -212,7 +219,7 @@ class Database:
                 seen += len(chunk)
                 wanted = self._changed(wanted) if replace else wanted
                 written += self._collection.write(self._embedded(wanted), on_conflict=on_conflict)
-        except VectorSearchError as exc:
+        except BaseException as exc:  # the rows' own iterator may raise anything; it goes on as it is
             if written:
                 exc.add_note(f"{written} documents before this chunk are stored, and nothing of the chunk itself")
             raise
@@ -267,12 +274,12 @@ class Database:
         request = SearchRequest(
             query=query,
             vector=None if vector is None else as_vector(vector, "the query's vector"),
-            k=k,
-            filter=filter,
+            k=_plain(k),
+            filter=None if filter is None else plain_filter(filter),
             mode=mode,
-            weights=weights or {},
+            weights={} if weights is None else weights,
             rrf_k=rrf_k,
-            rerank=RerankRequest(name, rerank_depth) if name else None,
+            rerank=RerankRequest(name, _plain(rerank_depth)) if name else None,
             on_rerank_error=on_rerank_error,
         )
         state = PlanState(
@@ -304,3 +311,8 @@ class Database:
         if model.unavailable and on_rerank_error == "degrade":
             return model.name, model, None
         return model.name, model, self._models.cross_encoder(spec)
+
+
+def _plain(number: Any) -> Any:  # noqa: ANN401 -- an argument that is checked where the plan is made
+    """Return Python's int for NumPy's, as a count that comes out of an array is."""
+    return int(number) if isinstance(number, np.integer) else number

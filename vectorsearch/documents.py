@@ -46,11 +46,13 @@ def parse_document(row: Mapping[str, Any], *, row_number: int) -> Document:
     if not isinstance(row, Mapping):
         raise InvalidDocument(f"row {row_number} is a {type(row).__name__}, not a mapping of fields", row=row_number)
     doc_id = _first(row, _ID_FIELDS)
-    if isinstance(doc_id, int) and not isinstance(doc_id, bool):
-        doc_id = str(doc_id)
-    where = f"row {row_number} (id {doc_id!r})"
-    if not isinstance(doc_id, str) or not doc_id:
+    try:
+        doc_id = as_id(doc_id) if doc_id is not None else ""
+    except ValueError as exc:
+        raise InvalidDocument(f"row {row_number} has no id: {exc}", row=row_number) from exc
+    if not doc_id:
         raise InvalidDocument(f"row {row_number} has no id: give 'id' as a string that is not empty", row=row_number)
+    where = f"row {row_number} (id {doc_id!r})"
     text = _first(row, _TEXT_FIELDS)
     title = row.get("title")
     vector = row.get("vector")
@@ -87,6 +89,19 @@ def _vector(vector: ArrayLike, where: str, row_number: int) -> NDArray[np.float3
         raise InvalidDocument(str(exc), row=row_number) from exc
 
 
+def as_id(value: object) -> str:
+    """Return an id as documents are stored under it: a whole number is its digits.
+
+    Raises:
+        InvalidInput: it is neither a string nor a whole number.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return str(value)
+    raise InvalidInput(f"the id is a {type(value).__name__}, not a string: {value!r}")
+
+
 def as_vector(vector: ArrayLike, where: str) -> NDArray[np.float32]:
     """Return the vector as float32[dim], a copy only if need be; whether it is finite is the store's to check.
 
@@ -94,8 +109,9 @@ def as_vector(vector: ArrayLike, where: str) -> NDArray[np.float32]:
         InvalidInput: it is not one row of numbers.
     """
     try:
-        array = np.asarray(vector, dtype=np.float32)
-    except (TypeError, ValueError) as exc:
+        with np.errstate(over="ignore"):  # a number too large becomes infinity, which the store refuses
+            array = np.asarray(vector, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError) as exc:
         raise InvalidInput(f"{where} is not a list of numbers") from exc
     if array.ndim != 1 or not array.size:
         raise InvalidInput(f"{where} has shape {array.shape}; it must be (dim,)")

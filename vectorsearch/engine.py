@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from backends import catalogue
+from backends.errors import InvalidInput
 from lifecycle import ModelManager
 from vectorsearch import config
 from vectorsearch.collection import Collection, CollectionSettings, stored_settings
@@ -57,18 +60,20 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
         SettingsMismatch: it was made with another model, analyser or engine.
         DatabaseLocked: another process, or another `open`, is writing to it.
         UnknownModel: there is no such model.
+        InvalidInput: an argument can't be used.
     """
+    if not isinstance(path, str | os.PathLike | None) or path == "":
+        raise InvalidInput(f"path is {path!r}: name a folder, or None to keep everything in memory")
     folder = None if path is None else Path(path)
     stored = stored_settings(folder) if folder else None
     made_with = stored or CollectionSettings()
-    if manager is None:
-        budget_nbytes = config.default_budget_nbytes() if budget_nbytes is None else budget_nbytes
+    budget_nbytes = _budget(budget_nbytes, manager)
     with contextlib.ExitStack() as opened:
         scratch = None
         if folder is None:
             scratch = opened.enter_context(tempfile.TemporaryDirectory(prefix="vectorsearch-"))
             folder = Path(scratch)
-        lives = manager or opened.enter_context(ModelManager(budget_nbytes or 0))
+        lives = manager or opened.enter_context(ModelManager(budget_nbytes))
         models = Models(lives, backend)
         embedder = _embedder(models, embed, stored)
         settings = CollectionSettings(
@@ -87,6 +92,27 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
             reranker=config.DEFAULT_RERANKER if rerank == DEFAULT else rerank,
             resources=opened.pop_all(),
         )
+
+
+def _budget(budget_nbytes: object, manager: ModelManager | None) -> int:
+    """Return the ceiling for all models, in bytes.
+
+    Raises:
+        InvalidInput: it is no number of bytes, or a shared manager has its own.
+    """
+    if manager is not None:
+        if budget_nbytes is not None:
+            raise InvalidInput("budget_nbytes and manager are both given: a shared manager has its own budget")
+        return manager.budget_nbytes
+    if budget_nbytes is None:
+        return config.default_budget_nbytes()
+    if (
+        isinstance(budget_nbytes, bool)
+        or not isinstance(budget_nbytes, int | float)
+        or not 0 <= budget_nbytes < math.inf
+    ):
+        raise InvalidInput(f"budget_nbytes is {budget_nbytes!r}: it is a number of bytes, 0 or more")
+    return int(budget_nbytes)
 
 
 def _embedder(

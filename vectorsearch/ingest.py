@@ -240,6 +240,8 @@ def _parse(raw: bytes, number: int) -> Document:
 
 def _opened(source: Path | str) -> io.BufferedReader:
     if str(source) == STDIN:
+        if sys.stdin is None:
+            raise InvalidInput("standard input is closed: give a file, or pipe the rows in")
         return open(sys.stdin.fileno(), "rb", closefd=False)  # a descriptor has no path
     return Path(source).open("rb")
 

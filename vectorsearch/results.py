@@ -7,11 +7,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
-from backends.errors import MissingExtra
+from backends.errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
     from vectorsearch.query.plan import QueryPlan
     from vectorsearch.types import Metadata, ScoreKind
+
+
+def format_trec(query_id: str, doc_ids: Sequence[str], *, tag: str) -> str:
+    """Return a ranking as TREC run lines. Scores strictly decrease (n, n-1, … 1), so that no tool reorders ties.
+
+    Raises:
+        InvalidInput: an id or the tag is empty or holds white space, which is what separates the columns.
+    """
+    for name, value in (("query id", query_id), ("tag", tag), *(("document id", doc_id) for doc_id in doc_ids)):
+        if value.split() != [value]:
+            raise InvalidInput(f"{name} {value!r} can't be in a TREC run: use ids that are not empty, without spaces")
+    n = len(doc_ids)
+    return "".join(f"{query_id} Q0 {doc_id} {i + 1} {n - i} {tag}\n" for i, doc_id in enumerate(doc_ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +106,12 @@ class SearchResult(Sequence[Hit]):
         }
 
     def to_trec(self, query_id: str, *, tag: str = "vectorsearch") -> str:
-        """Return TREC run lines. Scores strictly decrease (n, n-1, … 1), so that no tool reorders ties."""
-        n = len(self.hits)
-        return "".join(f"{query_id} Q0 {hit.id} {hit.rank} {n - i} {tag}\n" for i, hit in enumerate(self.hits))
+        """Return TREC run lines; see `format_trec`.
+
+        Raises:
+            InvalidInput: an id or the tag can't stand in such a line.
+        """
+        return format_trec(query_id, [hit.id for hit in self.hits], tag=tag)
 
     def to_pandas(self) -> Any:  # noqa: ANN401 -- a pandas.DataFrame; pandas is optional and untyped here
         """Return a DataFrame with a row for each hit.

@@ -14,7 +14,9 @@ import pytest
 import vectorsearch as vs
 from backends.errors import InvalidInput, MissingExtra
 from backends.fake_backend import fake_spec
+from lifecycle import ModelManager
 from vectorsearch.errors import (
+    DatabaseClosed,
     DatabaseLocked,
     DimensionMismatch,
     DuplicateId,
@@ -24,6 +26,7 @@ from vectorsearch.errors import (
     ReadOnlyDatabase,
     SettingsMismatch,
     UnknownModel,
+    VectorSearchError,
 )
 
 from .conftest import EMBEDDER, fake_backend
@@ -270,3 +273,84 @@ def test_embedders_digest_is_what_counts_when_reopened(open_database: OpenDataba
         db.add(DOCS)
     renamed = replace(EMBEDDER, name="renamed")
     assert open_database(tmp_path / "db", embed=renamed).search("beta text", mode="dense")[0].id == "beta"
+
+
+@pytest.mark.parametrize("budget", [-1, float("nan"), float("inf"), "1GB", True])
+def test_budget_is_refused_when_it_is_no_number_of_bytes(budget: Any) -> None:
+    """A budget that can't be compared would let a lease wait for ever, so `open` refuses it."""
+    with pytest.raises(InvalidInput, match="budget_nbytes"):
+        vs.open(embed=None, budget_nbytes=budget)
+
+
+def test_budget_is_refused_when_a_manager_brings_its_own(open_database: OpenDatabase) -> None:
+    """A ceiling that would be ignored is refused."""
+    with (
+        ModelManager(10_000_000) as manager,
+        pytest.raises(InvalidInput, match="manager"),
+    ):
+        open_database(manager=manager, budget_nbytes=1)
+
+
+@pytest.mark.parametrize("path", ["file/below", "x\0y", "a" * 300, "\ud800", "", 5])
+def test_path_is_refused_when_no_folder_can_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Any
+) -> None:
+    """A path that can't be a folder is one of this project's errors, and the path is in the message."""
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    with pytest.raises(VectorSearchError, match="path"):
+        vs.open(path, embed=None)
+
+
+def test_ids_mean_the_same_in_every_call_when_they_are_numbers(open_database: OpenDatabase) -> None:
+    """A whole number is stored as its digits, and `get`, `in` and `delete` find it by either."""
+    db = open_database(embed=None)
+    db.add([{"id": 5, "text": "five"}, {"id": np.int64(6), "text": "six"}])
+    for key in (5, "5", np.int64(6)):
+        found = db.get(key)  # type: ignore[arg-type]  # numbers, as callers without a type checker pass them
+        assert found is not None
+        assert key in db
+    assert db.delete([5, np.int64(6)]) == 2  # type: ignore[list-item]  # as above
+
+
+@pytest.mark.parametrize("key", [None, ["a"], b"5", 1.5, True])
+def test_id_is_refused_when_it_is_neither_text_nor_number(open_database: OpenDatabase, key: Any) -> None:
+    """What can't be an id is an `InvalidInput` in every call, not an answer that there is no such document."""
+    db = open_database(embed=None)
+    calls = (
+        lambda: db.get(key),
+        lambda: key in db,
+        lambda: db.delete([key]),
+        lambda: db.add([{"id": key, "text": ""}]),
+    )
+    for call in calls:
+        with pytest.raises(InvalidInput):
+            call()
+
+
+def test_rows_stored_before_are_told_when_the_iterator_raises(open_database: OpenDatabase) -> None:
+    """An error of the caller's own generator goes through, with a note of what is stored."""
+
+    def rows() -> Iterator[dict[str, Any]]:
+        yield from ({"id": str(i), "text": "x"} for i in range(300))
+        raise RuntimeError("the source broke")
+
+    db = open_database()
+    with pytest.raises(RuntimeError, match="broke") as caught:
+        db.add(rows())
+    assert db.count() == 256
+    assert "256 documents before this chunk are stored" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("rows", [[], DOCS])
+def test_nothing_is_embedded_when_no_write_can_succeed(open_database: OpenDatabase, rows: Any, tmp_path: Path) -> None:
+    """A closed or read-only database refuses rows before a model is loaded for them."""
+    with ModelManager(10_000_000) as manager:
+        db = open_database(tmp_path / "db", manager=manager)
+        reader = open_database(tmp_path / "db", read_only=True, manager=manager)
+        db.close()
+        with pytest.raises(DatabaseClosed):
+            db.add(rows)
+        with pytest.raises(ReadOnlyDatabase):
+            reader.add(rows)
+        assert manager.snapshot().charged_nbytes == 0

@@ -185,3 +185,14 @@ def test_ingest_refuses_when_the_batch_size_is_not_positive(db: Database, tmp_pa
     """A batch size of 0 is an error before anything is read."""
     with pytest.raises(vs.VectorSearchError, match="batch_size"):
         run(db, tmp_path, b"", batch_size=0)
+
+
+def test_row_is_rejected_when_its_vector_overflows(db: Database, tmp_path: Path) -> None:
+    """S64: a number that no float holds is one bad row, and the rows after it are stored."""
+    report, rejects = run(
+        db,
+        tmp_path,
+        b'{"id": "a", "text": "x", "vector": [1' + b"0" * 400 + b"]}\n" + lines_of({"id": "b", "text": "y"}),
+    )
+    assert counts(report) == (2, 1, 0, 1)
+    assert "not a list of numbers" in rejects[0]["reason"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from backends.errors import InvalidInput, InvalidModel, UnknownModel
 from rerank import RerankError
 from vectorsearch.errors import DimensionMismatch, EmptyQuery, NonFiniteVector, UnknownMode
+from vectorsearch.query.explain import Explanation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -257,3 +260,54 @@ def test_folder_is_refused_when_it_holds_no_model(db: vs.Database, tmp_path: Pat
     """A folder that holds no model is named in the error."""
     with pytest.raises(InvalidModel, match=r"lacks config.json"):
         db.search("a", rerank=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rerank_depth": 1.5, "rerank": True},
+        {"rerank_depth": "5", "rerank": True},
+        {"rrf_k": "60"},
+        {"rrf_k": float("nan")},
+        {"weights": {"lexical": "1"}},
+        {"weights": [1, 2]},
+        {"filter": "kind=f"},
+        {"filter": [("kind", "f")]},
+        {"filter": {1: "f"}},
+        {"filter": {"kind": "\ud800"}},
+        {"vector": [10**400] * 64},
+    ],
+    ids=str,
+)
+def test_argument_of_another_type_is_refused(db: vs.Database, options: dict[str, Any]) -> None:
+    """An argument that can't be used is named by an `InvalidInput`, before any stage runs."""
+    name = next(iter(options))
+    with pytest.raises(InvalidInput, match=name):
+        db.search("pattern", **options)
+
+
+@pytest.mark.parametrize("k", [2**31, 2**63, 10**30])
+@pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
+def test_every_match_is_found_when_k_is_huge(db: vs.Database, mode: Any, k: int) -> None:
+    """S6: no engine sets memory aside for `k` hits; asking for more than there are gives what there is."""
+    assert {hit.id for hit in db.search("pattern", k=k, mode=mode)} >= {"re", "glob"}
+
+
+def test_numpy_scalars_are_taken_as_plain_values(open_database: OpenDatabase) -> None:
+    """Counts and filter values out of an array mean the same as Python's, and the result is fit for JSON."""
+    db = open_database()
+    db.add([{"id": np.int64(7), "text": "a pattern", "metadata": {"year": np.int64(2020)}}])
+    result = db.search("pattern", k=np.int64(3), filter=MappingProxyType({"year": np.int64(2020)}))  # type: ignore[arg-type]  # NumPy's int, as callers without a type checker pass it
+    assert [hit.id for hit in result] == ["7"]
+    assert json.loads(json.dumps(Explanation(result.plan, result).to_dict()))["plan"]["filter"] == {"year": 2020}
+
+
+@pytest.mark.parametrize("bad_id", ["two words", "tab\tid", "line\nid"])
+def test_trec_run_is_refused_when_an_id_would_break_its_line(open_database: OpenDatabase, bad_id: str) -> None:
+    """White space separates a run's columns, so an id that holds some is refused by name, and never written."""
+    db = open_database()
+    db.add([{"id": bad_id, "text": "a pattern"}])
+    with pytest.raises(InvalidInput, match="document id"):
+        db.search("pattern").to_trec("q1")
+    with pytest.raises(InvalidInput, match="query id"):
+        db.search("pattern").to_trec(bad_id)

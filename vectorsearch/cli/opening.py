@@ -12,7 +12,7 @@ import vectorsearch
 from backends import catalogue
 from vectorsearch.cli import output
 from vectorsearch.engine import DEFAULT
-from vectorsearch.storage.errors import DatabaseLocked, NotADatabase
+from vectorsearch.storage.errors import DatabaseLocked, NotADatabase, ReadOnlyDatabase
 from vectorsearch.storage.schema import FILE_NAME
 from vectorsearch.types import Mode
 
@@ -63,7 +63,7 @@ def as_mode(name: str) -> Mode:
 
 
 def open_existing(folder: Path, *, backend: str | None = None) -> Database:
-    """Open a database that must be there, to read it; read-only if another process is writing to it.
+    """Open a database that must be there, to read it; read-only if another process writes to it or this one may not.
 
     Raises:
         NotADatabase: there is none.
@@ -76,7 +76,7 @@ def open_existing(folder: Path, *, backend: str | None = None) -> Database:
         )
     try:
         return open_or_make(folder, backend=backend)
-    except DatabaseLocked:
+    except (DatabaseLocked, ReadOnlyDatabase):
         return open_or_make(folder, backend=backend, read_only=True)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from backends.errors import VectorSearchError
 from vectorsearch.evaluation.metrics import measure, require_ir_measures
 from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
+from vectorsearch.results import format_trec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -93,7 +94,7 @@ class System:
 
 @dataclass(frozen=True, slots=True)
 class SystemResult:
-    """What a system did: `metrics` by name, `latency_ms` with "p50" and "p99", and its `run` in TREC's format.
+    """What a system did: `metrics` by name, `latency_ms` with "p50" and "p99", and each query's document ids in order.
 
     `cached` says that nothing was computed now, so that the times are of an earlier run on this machine.
     """
@@ -103,13 +104,23 @@ class SystemResult:
     queries: int
     metrics: Mapping[str, float]
     latency_ms: Mapping[str, float]
-    run: str
+    rankings: Mapping[str, Sequence[str]]
     cached: bool = False
 
+    @property
+    def run(self) -> str:
+        """Return the rankings as a TREC run.
+
+        Raises:
+            InvalidInput: an id holds white space.
+        """
+        tag = self.name.replace(" ", "")
+        return "".join(format_trec(query_id, ids, tag=tag) for query_id, ids in self.rankings.items())
+
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, fit for JSON, without the run."""
+        """Return plain values, fit for JSON, without the rankings."""
         values = asdict(self)
-        del values["run"]
+        del values["rankings"]
         return values
 
 
@@ -135,7 +146,6 @@ def evaluate(
     require_ir_measures()
     db.refresh()
     rankings: dict[str, Sequence[str]] = {}
-    lines: list[str] = []
     latencies_ms: list[float] = []
     for query_id, text in judged.queries.items():
         if not rankings:
@@ -144,7 +154,6 @@ def evaluate(
         result = system.search(db, text)
         latencies_ms.append((time.perf_counter() - start) * 1000.0)
         rankings[query_id] = [hit.id for hit in result]
-        lines.append(result.to_trec(query_id, tag=system.name.replace(" ", "")))
         if on_progress is not None:
             on_progress(len(rankings), len(judged.queries))
     return SystemResult(
@@ -153,7 +162,7 @@ def evaluate(
         queries=len(rankings),
         metrics=measure(rankings, judged.qrels),
         latency_ms=_percentiles(latencies_ms),
-        run="".join(lines),
+        rankings=rankings,
     )
 
 

@@ -53,7 +53,7 @@ def base_plan(dense: str) -> BasePlan:
     """
     if dense == "auto":
         return BasePlan("HNSW32", _AUTO_GRAPH_VECTORS)
-    if dense == "Flat" or (dense.startswith("HNSW") and dense[4:].isdecimal() and int(dense[4:]) > 1):
+    if dense == "Flat" or (str(dense).startswith("HNSW") and dense[4:].isdecimal() and int(dense[4:]) > 1):
         return BasePlan(dense, 1)
     raise InvalidInput(f"dense index {dense!r} is unknown: use 'auto', 'exact', 'Flat' or 'HNSW32'")
 

@@ -9,28 +9,54 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from backends.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from vectorsearch.types import Filter, Metadata
+    from vectorsearch.types import Filter, Metadata, Scalar
 
 _LONGEST = 200  # characters; Tantivy drops a term above 65,530 bytes without a word
+
+
+def plain_filter(wanted: Filter) -> dict[str, Scalar]:
+    """Return a copy of a caller's filter in plain values; NumPy's scalars become Python's, as in stored metadata.
+
+    Raises:
+        InvalidInput: no mapping, a key that isn't a string, or a value that isn't a string, number, boolean or None.
+    """
+    if not isinstance(wanted, Mapping):
+        raise InvalidInput(f"the filter is {wanted!r}: give a mapping of metadata, such as {{'lang': 'en'}}")
+    plain: dict[str, Scalar] = {}
+    for key, given in wanted.items():
+        value = given.item() if isinstance(given, np.generic) else given
+        if not isinstance(key, str):
+            raise InvalidInput(f"filter key {key!r} must be a string")
+        if not _is_scalar(value):
+            raise InvalidInput(f"filter {key!r}: {value!r} must be a string, a finite number, a boolean or None")
+        plain[key] = value
+    return plain
 
 
 def filter_terms(wanted: Filter | None) -> tuple[str, ...]:
     """Return the terms that a document must all have, sorted; none for no filter.
 
     Raises:
-        InvalidInput: a value that isn't a string, number, boolean or None.
+        InvalidInput: as `plain_filter`, or a text that is not valid Unicode.
     """
-    for key, value in (wanted or {}).items():
-        if not _is_scalar(value):
-            raise InvalidInput(f"filter {key!r}: {value!r} must be a string, a finite number, a boolean or None")
-    return tuple(sorted({_term(key, value) for key, value in (wanted or {}).items()}))
+    terms = set()
+    for key, value in plain_filter(wanted or {}).items():
+        try:
+            term = _term(key, value)
+            term.encode()
+        except ValueError as exc:  # a lone surrogate, or a whole number of thousands of digits
+            raise InvalidInput(f"filter {key!r} has a value that no document can have: {exc}") from exc
+        terms.add(term)
+    return tuple(sorted(terms))
 
 
 def metadata_terms(metadata: Metadata) -> list[str]:

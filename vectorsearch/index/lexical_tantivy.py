@@ -110,6 +110,7 @@ class TantivyIndex:
     def search(self, query: str, k: int, terms: tuple[str, ...] = ()) -> Candidates:
         """Return the `k` live rows that match best; a word that the query repeats counts as often."""
         state, repeated = self._state, Counter(self._analyzer.words(query))
+        k = min(k, state.searcher.num_docs)  # Tantivy allocates for all k, and ends the process where it can't
         if not repeated or k <= 0:
             return no_candidates()
         words = [(Occur.Should, _weighted(word, times)) for word, times in repeated.items()]

@@ -6,7 +6,10 @@ data, so that `explain` prints exactly what `execute` does.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Literal, get_args
 
 from backends.errors import InvalidInput
@@ -14,8 +17,6 @@ from vectorsearch.query.fusion import RRF_K
 from vectorsearch.types import Filter, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -151,7 +152,7 @@ def plan_search(request: SearchRequest, state: PlanState) -> QueryPlan:
         kinds = ("lexical",)
         left_out.append(f"dense:{reason}")
     retrievers = tuple(
-        RetrieverPlan(kind, depth, request.weights.get(kind, 1.0), embedder if kind == "dense" else None)
+        RetrieverPlan(kind, depth, float(request.weights.get(kind, 1.0)), embedder if kind == "dense" else None)
         for kind in kinds
     )
     rerank = RerankPlan(request.rerank.name, rerank_depth, state.reranker) if request.rerank else None
@@ -175,21 +176,31 @@ def plan_search(request: SearchRequest, state: PlanState) -> QueryPlan:
 
 def _check(request: SearchRequest) -> None:
     _check_query(request)
-    if not isinstance(request.k, int) or isinstance(request.k, bool) or request.k < 0:
+    if not _is_count(request.k):
         raise InvalidInput(f"k is {request.k!r}: it is the number of hits wanted, 0 or more")
-    if request.rrf_k <= 0:
-        raise InvalidInput(f"rrf_k is {request.rrf_k}: it must be above 0 (60 is usual)")
+    if not _is_number(request.rrf_k) or request.rrf_k <= 0:
+        raise InvalidInput(f"rrf_k is {request.rrf_k!r}: it must be above 0 (60 is usual)")
+    if not isinstance(request.weights, Mapping):
+        raise InvalidInput(f"weights is {request.weights!r}: give a mapping, such as {{'lexical': 1, 'dense': 2}}")
     for kind, weight in request.weights.items():
-        if kind not in get_args(RetrieverKind) or not 0 <= weight < float("inf"):
-            raise InvalidInput(f"weights has {kind!r}: {weight}: keys are 'lexical' and 'dense', values 0 or more")
+        if kind not in get_args(RetrieverKind) or not _is_number(weight) or weight < 0:
+            raise InvalidInput(f"weights has {kind!r}: {weight!r}: keys are 'lexical' and 'dense', values 0 or more")
     if request.on_rerank_error not in get_args(OnRerankError):
         raise InvalidInput(f"on_rerank_error is {request.on_rerank_error!r}: use 'degrade' or 'raise'")
     if request.rerank is None:
         return
     if not request.query:
         raise InvalidInput(f"rerank {request.rerank.name!r} needs the query's text beside the vector: give both")
-    if request.rerank.depth is not None and request.rerank.depth < 0:
-        raise InvalidInput(f"rerank_depth is {request.rerank.depth}: it is a number of hits, 0 or more")
+    if request.rerank.depth is not None and not _is_count(request.rerank.depth):
+        raise InvalidInput(f"rerank_depth is {request.rerank.depth!r}: it is a number of hits, 0 or more")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
 
 def _check_query(request: SearchRequest) -> None:

@@ -26,7 +26,7 @@ class DatabaseClosed(StoreError):
 
 
 class ReadOnlyDatabase(StoreError):
-    """A write was asked of a database opened with `read_only=True`."""
+    """A write was asked of a database that is open with `read_only=True`, or that this process may only read."""
 
 
 class SettingsMismatch(StoreError):

@@ -19,12 +19,18 @@ if sys.platform == "win32":
     def _try_lock(descriptor: int) -> None:
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 
+    def _unlock(descriptor: int) -> None:
+        """Do nothing: closing unlocks, and no process is forked there."""
+
 else:
     import fcntl
 
     def _try_lock(descriptor: int) -> None:
         # flock belongs to the open file, not to the process: a second handle in this process is refused as well.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _unlock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 class WriterLock:
@@ -38,6 +44,7 @@ class WriterLock:
 
     def __init__(self, folder: Path) -> None:
         path = folder / LOCK_NAME
+        self._owner = os.getpid()
         self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             _try_lock(self._descriptor)
@@ -57,5 +64,8 @@ class WriterLock:
     def release(self) -> None:
         """Give the lock back; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
+        if descriptor is None:
+            return
+        if os.getpid() == self._owner:
+            _unlock(descriptor)  # a forked child holds the same open file, and would keep it locked until it ends
+        os.close(descriptor)

@@ -102,8 +102,15 @@ def encode_metadata(metadata: Metadata) -> str:
     """
     if not isinstance(metadata, Mapping):
         raise InvalidInput(f"metadata must be a mapping, not {type(metadata).__name__}")
-    plain = {_key(key): _plain(key, value) for key, value in metadata.items()}
-    return json.dumps(plain, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    try:
+        plain = {_key(key): _plain(key, value) for key, value in metadata.items()}
+        return json.dumps(plain, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except RecursionError as exc:
+        raise InvalidInput("metadata is nested too deep, or holds itself: flatten it") from exc
+    except InvalidInput:
+        raise
+    except ValueError as exc:
+        raise InvalidInput(f"metadata holds a number that can't be stored: {exc}") from exc
 
 
 def to_document(row_id: str, title: str, text: str, metadata: str, vector: bytes | None = None) -> Document:
@@ -138,7 +145,11 @@ def _to_record(number: int, doc: Document) -> Record:
 def _vector_blob(number: int, doc: Document) -> bytes | None:
     if doc.vector is None:
         return None
-    vector = np.asarray(doc.vector, dtype=_VECTOR_TYPE)
+    try:
+        with np.errstate(over="ignore"):  # a number too large becomes infinity, and is refused below
+            vector = np.asarray(doc.vector, dtype=_VECTOR_TYPE)
+    except (TypeError, ValueError, OverflowError) as exc:
+        raise InvalidInput(f"row {number}, id {doc.id!r}: the vector is not a list of numbers") from exc
     if vector.ndim != 1 or not vector.size:
         raise DimensionMismatch(
             f"row {number}, id {doc.id!r}: a vector must be float32[dim], not of shape {vector.shape}"

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import struct
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from vectorsearch.storage.errors import DamagedDatabase, NewerFormat, NotADatabase, StorageFull, StoreError
+from vectorsearch.storage.errors import (
+    DamagedDatabase,
+    NewerFormat,
+    NotADatabase,
+    ReadOnlyDatabase,
+    StorageFull,
+    StoreError,
+)
 from vectorsearch.storage.lock import LOCK_NAME
 
 if TYPE_CHECKING:
@@ -60,6 +68,29 @@ def translated(folder: Path) -> Iterator[None]:
         raise StoreError(
             f"{where} can't be read or written ({exc}): check the disk and the permissions; {_KEPT}"
         ) from exc
+
+
+@contextmanager
+def reachable(folder: Path) -> Iterator[None]:
+    """Turn what the file system says of a path that can't be used into this project's errors.
+
+    Raises:
+        ReadOnlyDatabase: this process may not write there.
+        StoreError: it is no usable path.
+    """
+    try:
+        yield
+    except PermissionError as exc:
+        raise ReadOnlyDatabase(
+            f"database {str(folder)!r} can't be opened for writing ({exc.strerror}): change the folder's permissions, "
+            "or open it with read_only=True"
+        ) from exc
+    except (OSError, ValueError) as exc:  # ValueError: a path with NUL or a lone surrogate
+        if getattr(exc, "errno", None) == errno.EROFS:
+            raise ReadOnlyDatabase(
+                f"database {str(folder)!r} is on read-only media: open it with read_only=True"
+            ) from exc
+        raise StoreError(f"database {str(folder)!r} can't be opened ({exc}): check the path") from exc
 
 
 def holds_database(folder: Path, *, read_only: bool) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vectorsearch.storage.errors import SettingsMismatch
-from vectorsearch.storage.schema import holds_database, read_meta
+from vectorsearch.storage.schema import holds_database, reachable, read_meta
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,8 @@ def stored_settings(path: Path) -> CollectionSettings | None:
     Raises:
         NotADatabase, NewerFormat: as `Collection.open`.
     """
-    meta = read_meta(path) if holds_database(path, read_only=False) else {}
+    with reachable(path):
+        meta = read_meta(path) if holds_database(path, read_only=False) else {}
     return _settings_of(meta) if _KEY in meta else None
 
 

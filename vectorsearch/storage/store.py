@@ -12,7 +12,7 @@ from vectorsearch.storage.errors import DatabaseClosed, ReadOnlyDatabase
 from vectorsearch.storage.lock import WriterLock
 from vectorsearch.storage.pool import ReadPool
 from vectorsearch.storage.records import check_dims, existing_ids, to_document, to_records
-from vectorsearch.storage.schema import check_connection, connect, holds_database, prepare_writer, translated
+from vectorsearch.storage.schema import check_connection, connect, holds_database, prepare_writer, reachable, translated
 from vectorsearch.storage.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class Store:
     """
 
     def __init__(self, folder: Path, *, read_only: bool = False, durable: bool = True) -> None:
-        holds_database(folder, read_only=read_only)
+        with reachable(folder):
+            holds_database(folder, read_only=read_only)
         self.folder = folder
         self.read_only = read_only
         self._write_lock = threading.Lock()  # one transaction at a time; taken before nothing else of this object
@@ -48,8 +49,9 @@ class Store:
         self._known_dim: int | None = None  # once there is a vector, its length never changes
         self._pool = ReadPool(lambda: connect(folder, read_only=read_only))
         if not read_only:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._lock = WriterLock(folder)
+            with reachable(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                self._lock = WriterLock(folder)
         try:
             with translated(folder):
                 self._open(durable=durable)
@@ -173,10 +175,21 @@ class Store:
             self._seq = int(self._writer.execute("SELECT seq FROM state").fetchone()[0])
         self.uuid = self.meta()["uuid"]
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def check_writable(self) -> None:
+        """Raise if no write can succeed.
+
+        Raises:
+            DatabaseClosed: after `close()`.
+            ReadOnlyDatabase: it was opened with `read_only`.
+        """
         if self.read_only:
             raise ReadOnlyDatabase(f"database {str(self.folder)!r} is open read-only: open it without read_only")
+        if self.closed:
+            raise DatabaseClosed("the database is closed: open it again")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self.check_writable()
         with self._write_lock, translated(self.folder):
             conn = self._writer
             if conn is None:

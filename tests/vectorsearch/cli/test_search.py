@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ import typer
 
 import vectorsearch as vs
 from vectorsearch.cli.search import parse_filters
+from vectorsearch.storage import store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,3 +157,15 @@ def test_a_terminal_is_safe_when_a_document_holds_control_characters(run: Callab
     shown = run("search", "wipe", "--db", tmp_path / "db").stdout
     assert "\u001b" not in shown
     assert "[bold]wipe [2J[/] screen second [line]" in shown
+
+
+def test_hits_are_found_when_the_folder_may_only_be_read(
+    run: Callable, db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that someone else owns is searched without writing to it."""
+
+    def refuse(_: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(store, "WriterLock", refuse)
+    assert run("search", "sleep thread", "--db", db, "--json").json["hits"][0]["id"] == "time.sleep"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import vectorsearch as vs
-from backends.errors import MissingExtra
+from backends.errors import InvalidInput, MissingExtra
 from vectorsearch.evaluation import cache
 from vectorsearch.evaluation.cache import evaluate_cached, evaluation_digest
 from vectorsearch.evaluation.experiment import EvaluationFailed, System, Topics, evaluate
@@ -165,3 +165,13 @@ def test_the_digest_changes_when_anything_that_counts_changes(db: Database, monk
 def test_a_system_is_named_for_its_stages_when_shown(system: System, name: str) -> None:
     """The name tells the mode and whether hits are reranked."""
     assert system.name == name
+
+
+def test_figures_are_given_when_an_id_has_a_space_and_the_run_is_refused() -> None:
+    """White space in an id doesn't keep a system from being measured; only the TREC run can't be written."""
+    with vs.open(embed=None) as db:
+        db.add([{"id": "two words", "text": "read csv rows"}])
+        result = evaluate(db, Topics({"q": "csv"}, {"q": {"two words": 1}}), LEXICAL)
+    assert result.metrics["RR@10"] == 1.0
+    with pytest.raises(InvalidInput, match="two words"):
+        _ = result.run

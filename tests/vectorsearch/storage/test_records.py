@@ -87,3 +87,23 @@ def test_a_vector_is_refused_when_its_length_is_another() -> None:
     for shape in ((2, 2), (0,), ()):
         with pytest.raises(DimensionMismatch):
             to_records([Document("a", "", vector=np.ones(shape, np.float32))])
+
+
+def test_metadata_is_refused_when_no_json_can_hold_it() -> None:
+    """Metadata that holds itself, is thousands deep, or has a number of thousands of digits is an `InvalidInput`."""
+    loop: dict[str, object] = {}
+    loop["self"] = loop
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in (loop, deep, 10**5000):
+        with pytest.raises(InvalidInput, match="metadata"):
+            to_records([Document("a", "text", metadata={"key": value})])  # type: ignore[dict-item]  # malformed on purpose
+
+
+@pytest.mark.filterwarnings("error")
+def test_vector_is_refused_when_its_numbers_are_none_or_too_large() -> None:
+    """A vector of text, or of numbers beyond float32, is refused as an `InvalidInput`, without a warning."""
+    for vector in ("abc", [10**400], [1e39]):
+        with pytest.raises(InvalidInput, match="row 0, id 'a'"):
+            to_records([Document("a", "text", vector=vector)])  # type: ignore[arg-type]  # malformed on purpose

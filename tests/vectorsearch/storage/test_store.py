@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
+import sys
 import threading
 from contextlib import closing
+from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -284,3 +288,38 @@ def test_all_writes_succeed_when_threads_contend(store: Store) -> None:
         thread.join()
     assert faults == []
     assert len(content(store)) == 60
+
+
+def test_a_folder_can_only_be_read_when_the_system_forbids_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where this process may not write, opening for writing says so and names the way that works."""
+    Store(tmp_path / "db").close()
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ReadOnlyDatabase, match="read_only=True"):
+        Store(tmp_path / "db")
+    Store(tmp_path / "db", read_only=True).close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no process is forked there")
+def test_the_lock_is_given_back_when_a_forked_child_still_has_it_open(tmp_path: Path) -> None:
+    """S40: a child that was forked meanwhile doesn't keep its parent's database locked; nor does it unlock it."""
+    store = Store(tmp_path / "db")
+    kept = os.dup(store._lock._descriptor)
+    store.close()
+    Store(tmp_path / "db").close()
+    os.close(kept)
+
+    parent = Store(tmp_path / "db")
+    with pytest.MonkeyPatch.context() as child:
+        lock = copy(parent._lock)
+        lock._descriptor = os.dup(lock._descriptor)
+        child.setattr(os, "getpid", lambda: 1)
+        lock.release()
+    with pytest.raises(DatabaseLocked):
+        Store(tmp_path / "db")
+    parent.close()
