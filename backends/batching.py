@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
     from backends.tokenizer import TokenRows
 
-# Measured (README.md): on two cores both default models are fastest at about 1,024 tokens a batch, at any length,
-# and the workspace then stays near 85 MB. Larger batches fall out of the processor's cache.
-TOKEN_BUDGET = 1024
+# Measured (README.md): on two cores 512 to 1,024 tokens a batch are the fastest at any length; larger batches fall out
+# of the processor's cache. Of equals the smaller: half the workspace, and int8 graphs, which take one range for the
+# whole batch, come closer to the scores that each text has alone.
+TOKEN_BUDGET = 512
 
 
 def batches(lengths: NDArray[np.intp], *, token_budget: int = TOKEN_BUDGET) -> Iterator[NDArray[np.intp]]:
