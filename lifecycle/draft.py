@@ -35,6 +35,7 @@ class Draft:
         self.wishes = list(state.wishes)
         self.next_generation = state.next_generation
         self.closing = state.closing
+        self.shrinking = state.shrinking
         self.effects: list[Effect] = []
         self.changed = True
 
@@ -49,6 +50,7 @@ class Draft:
             wishes=tuple(self.wishes),
             next_generation=self.next_generation,
             closing=self.closing,
+            shrinking=self.shrinking,
         )
 
     # What is true now.
@@ -144,9 +146,11 @@ class Draft:
         self.start(generation, Phase.UNLOADING, Job.UNLOAD, self.now + self.limits.unload_timeout_s)
 
     def evict(self, generation: Generation) -> None:
-        """Close an idle instance to make room."""
+        """Close an idle instance to make room. An eager one comes back by itself, into room that nobody else wants."""
         self.effects.append(ModelEvicted(generation.key, generation.number, generation.charged_nbytes))
         self.unload(generation)
+        if self.models[generation.key].config.load_policy is LoadPolicy.EAGER:
+            self.wish(generation.key, eager=True)
 
     def quarantine(self, generation: Generation, error: BaseException | None = None) -> None:
         """Give up on an instance without giving its bytes back."""

@@ -153,7 +153,7 @@ class Keeper:
         for effect in effects:
             self._carry_out(effect)
         for generation in new.generations.values():
-            if generation.is_open and self.handles[generation.number].shut:
+            if generation.is_open and (old.shrinking != new.shrinking or self.handles[generation.number].shut):
                 self.publish(self.handles[generation.number])
         for watch in [watch for watch in self._watches if watch[0](new)]:
             self._watches.remove(watch)
@@ -170,7 +170,7 @@ class Keeper:
         generation = self.state.generations[handle.generation]
         handle.last_used = max(handle.last_used, generation.last_used)
         config = self.state.models[handle.key].config
-        handle.open_gate(watched=config.ttl_s == 0 and not config.pinned)
+        handle.open_gate(watched=(config.ttl_s == 0 or self.state.shrinking) and not config.pinned)
         for ref in self.instances[handle.key].refs:
             self.open_handles[ref] = handle
 

@@ -6,6 +6,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
+from backends.errors import InvalidInput
 from lifecycle import errors, events, report, signals
 from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig, ModelRef, check_wait
 from lifecycle.desk import LeaseDesk
@@ -166,6 +167,44 @@ class ModelManager(LeaseDesk):
             generation = self._keeper.state.generations.get(number)
             if generation is not None:
                 raise report.unload_error(self._keeper, generation) from generation.error
+
+    def set_budget(self, nbytes: int) -> int:
+        """Change the budget, and return by how many bytes what is in use or pinned is over it (0: all fits).
+
+        A lower one evicts idle models at once, in the policy's order and no more than needed. What it could not free
+        stays charged, is counted as the deficit, and leaves as soon as it becomes idle, before anything new is
+        loaded. A caller that waits for more than the new budget is refused.
+
+        Raises:
+            InvalidInput: it is negative.
+        """
+        if nbytes < 0:
+            raise InvalidInput(f"the budget is {nbytes}: give bytes >= 0")
+
+        def change() -> int:
+            self._keeper.happen(signals.SetBudget(nbytes))
+            self._keeper.tick()  # a last lease may have ended just before its gate was watched
+            return report.unmet_nbytes(self._keeper.state)
+
+        return int(self._keeper.call(change))
+
+    def pin(self, ref: ModelRef) -> None:
+        """Keep what a ref means from being evicted or expiring; it is not loaded by that, and other refs' pins stay.
+
+        Raises:
+            ModelNotRegistered: there is no such ref.
+        """
+        self.key_of(ref)
+        self._keeper.call(lambda: self._names.pin(ref, pinned=True))
+
+    def unpin(self, ref: ModelRef) -> None:
+        """Take a ref's pin back.
+
+        Raises:
+            ModelNotRegistered: there is no such ref.
+        """
+        self.key_of(ref)
+        self._keeper.call(lambda: self._names.pin(ref, pinned=False))
 
     def reap(self) -> None:
         """Expire, quarantine and refuse whatever is due now; the keeper does it by itself at each deadline."""

@@ -88,6 +88,11 @@ class Names:
             instance.refs = (*instance.refs, ref)
         self._refresh(key, nbytes)
 
+    def pin(self, ref: ModelRef, *, pinned: bool) -> None:
+        """Change whether a ref pins what it means."""
+        self.configs[ref] = replace(self.configs[ref], pinned=pinned)
+        self._refresh(self.keys[ref])
+
     def offer(self, swap: Swap, instance: Instance, nbytes: int) -> None:
         """Make a swap's key known; no eager load comes of it before a ref means the key."""
         self._refuse_when_closing(swap.ref)

@@ -67,6 +67,12 @@ def idle_nbytes(state: State) -> int:
     )
 
 
+def unmet_nbytes(state: State) -> int:
+    """Return by how much the ledger will be over the budget when all that leaves is gone."""
+    leaving = sum(g.charged_nbytes for g in state.generations.values() if g.phase in {Phase.DRAINING, Phase.UNLOADING})
+    return max(0, state.charged_nbytes - leaving - state.limits.budget_nbytes)
+
+
 def refusal(keeper: Keeper, lease: LeaseSet, why: signals.Why, state: State) -> LifecycleError:
     """Return the error that tells a caller why its lease was refused, in the state in which that was decided."""
     names = " + ".join(f"'{ref}'" for ref in lease.refs)

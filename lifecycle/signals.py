@@ -105,6 +105,13 @@ class Retire:
 
 
 @dataclass(frozen=True, slots=True)
+class SetBudget:
+    """From now on all models together may be charged this much."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class CloseAsked:
     """Everything must leave by `drain_by`, and nobody is admitted any more."""
 
@@ -128,6 +135,7 @@ Input = (
     | Unloaded
     | UnloadAsked
     | Retire
+    | SetBudget
     | CloseAsked
     | Tick
 )

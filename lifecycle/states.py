@@ -162,7 +162,10 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that the manager knows. The mappings are never changed in place."""
+    """All that the manager knows. The mappings are never changed in place.
+
+    While it is `shrinking`, the budget was lowered below what is in use: whatever becomes idle must leave at once.
+    """
 
     limits: Limits
     now: float = 0.0
@@ -172,6 +175,7 @@ class State:
     wishes: tuple[Wish, ...] = ()
     next_generation: int = 1
     closing: bool = False
+    shrinking: bool = False
 
     @property
     def charged_nbytes(self) -> int:

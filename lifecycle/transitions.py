@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lifecycle import admission, signals
+from lifecycle import admission, policy, signals
 from lifecycle.config import LoadPolicy
 from lifecycle.draft import Draft
 from lifecycle.events import DeficitOpened, ModelExpired, ModelReady, ModelUnloaded
@@ -67,6 +67,9 @@ def _apply(draft: Draft, event: signals.Input) -> None:  # noqa: C901, PLR0912 -
             _unload_asked(draft, key, drain_by)
         case signals.Retire(key, drain_by):
             _retire(draft, key, drain_by)
+        case signals.SetBudget(nbytes):
+            draft.limits = replace(draft.limits, budget_nbytes=nbytes)
+            draft.shrinking = True
         case signals.CloseAsked(drain_by):
             _close_asked(draft, drain_by)
 
@@ -184,6 +187,17 @@ def _let_go(draft: Draft) -> None:
                 draft.unload(generation)
 
 
+def _shrink(draft: Draft) -> None:
+    """Evict idle models for a lowered budget: what it takes, or all of them and, later, whatever becomes idle."""
+    if draft.shrinking:
+        short = -draft.free - draft.leaving
+        idle = [candidate for candidate in draft.candidates(frozenset()) if candidate.idle]
+        victims = policy.choose_victims(short, idle)
+        draft.shrinking = draft.free < 0
+        for number in [candidate.number for candidate in idle] if victims is None else victims:
+            draft.evict(draft.generations[number])
+
+
 def _fill_load_slots(draft: Draft) -> None:
     """Start reserved loads, those that somebody waits for first, as many as may run at once."""
     running = sum(g.phase in {Phase.LOADING, Phase.WARMING} for g in draft.generations.values())
@@ -231,6 +245,7 @@ RULES = (
     _quarantine_the_overdue,
     _let_go,
     admission.admit,
+    _shrink,
     admission.grant_wishes,
     _fill_load_slots,
     _grant,

@@ -66,6 +66,20 @@ SCENARIOS = {
         configs={"A": ModelConfig(priority=-1, warm_up=False)},
         again=1,
     ),
+    "budget that changes": Scenario(
+        {"A": 1, "B": 1},
+        2,
+        (("A", 2.0), ("B", 2.0), ("A", 2.0)),
+        failures=1,
+        orders=("budget 1", "budget 2"),
+    ),
+    "budget below what is pinned": Scenario(
+        {"A": 2, "B": 1, "C": 1},
+        4,
+        (("A", 2.0), ("B", 2.0), ("C", 2.0)),
+        configs={"B": ModelConfig(warm_up=False, pinned=True)},
+        orders=("budget 2",),
+    ),
     "hot swap": Scenario(
         {"A": 1, "X": 1},
         2,

@@ -34,6 +34,7 @@ CROWDED = Scenario({"A": 1, "B": 1, "C": 1}, 2, (("A", 2.0), ("B", 2.0), ("C", 2
 MEASURED = Scenario({"A": 1, "B": 1}, 2, (("A", 2.0), ("B", 2.0)), measured={"A": 2})
 ORDERED = Scenario({"A": 1}, 2, (("A", 2.0), ("A", 2.0)), failures=1, orders=("unload A",))
 
+SHRUNK = Scenario({"A": 1, "B": 1}, 2, (("A", 2.0), ("B", 2.0)), orders=("budget 1",))
 SWAPPED = Scenario({"A": 1, "B": 1, "X": 1}, 2, (("A", 2.0), ("B", 2.0)), swaps=(("A>X", 2.0),))
 
 
@@ -278,6 +279,16 @@ def claims_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Draft, "freeze", forgetful)
 
 
+def shrinking_ends_too_early(patch: pytest.MonkeyPatch) -> None:
+    shrink = transitions._shrink
+
+    def shrink_once(draft: Draft) -> None:
+        shrink(draft)
+        draft.shrinking = False
+
+    patch.setattr(transitions, "RULES", tuple(shrink_once if r is shrink else r for r in transitions.RULES))
+
+
 def swap_drives_out_what_it_replaces(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Swap, "spared", ())
 
@@ -317,6 +328,7 @@ SWITCHES: list[tuple[Switch, Check]] = [
     (gate_is_not_counted_again, check_race),
     (victims_are_not_planned_as_a_set, walk(CROWDED)),
     (claims_are_forgotten, check_claim),
+    (shrinking_ends_too_early, walk(SHRUNK)),
     (swap_drives_out_what_it_replaces, check_swap),
     (waiters_stay_with_the_old_name, walk(SWAPPED)),
     (retired_model_is_closed_at_once, walk(SWAPPED)),

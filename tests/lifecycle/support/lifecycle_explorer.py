@@ -49,7 +49,7 @@ class Scenario:
     again: int = 0  # how often a caller that is done may ask again
     shared: dict[str, str] = field(default_factory=dict)
     swaps: tuple[tuple[str, float], ...] = ()
-    orders: tuple[str, ...] = ()  # "unload A", "unload-now A", "prefetch AB", "close"
+    orders: tuple[str, ...] = ()  # "unload A", "unload-now A", "prefetch AB", "budget 1", "close"
     max_parallel_loads: int = 2
 
     def start(self) -> World:
@@ -112,6 +112,7 @@ class World:
     again: int
     orders: tuple[str, ...]
     mail: bool = False
+    has_shrunk: bool = False
 
     def keys(self, caller: Caller) -> tuple[InstanceKey, ...]:
         """Return the keys that a caller wants now."""
@@ -162,6 +163,8 @@ class World:
             self.names,
             state.wishes,
             state.closing,
+            state.shrinking,
+            state.limits.budget_nbytes,
             self.failures,
             self.cancels,
             self.clock_steps,
@@ -236,7 +239,9 @@ def moves(scenario: Scenario, world: World, report: Report | None = None) -> Ite
             yield happen(replace(world, clock_steps=world.clock_steps - 1), signals.Tick(), later, report=report)
     for index, order in enumerate(world.orders):
         rest = (*world.orders[:index], *world.orders[index + 1 :])
-        yield happen(replace(world, orders=rest), order_input(order, world.state.now), report=report)
+        asked = order_input(order, world.state.now)
+        shrunk = world.has_shrunk or isinstance(asked, signals.SetBudget)
+        yield happen(replace(world, orders=rest, has_shrunk=shrunk), asked, report=report)
 
 
 def order_input(order: str, now: float) -> signals.Input:
@@ -247,6 +252,8 @@ def order_input(order: str, now: float) -> signals.Input:
             return signals.UnloadAsked(key(names), now + 1.0)
         case "unload-now":
             return signals.UnloadAsked(key(names), now)
+        case "budget":
+            return signals.SetBudget(int(names))
         case "prefetch":
             return signals.Prefetch(tuple(map(key, names)))
         case _:
@@ -358,7 +365,7 @@ def release(world: World, index: int) -> World:
     for number in held:
         generation = state.generations[number]
         config = state.models[generation.key].config
-        watched |= not generation.is_open or (config.ttl_s == 0 and not config.pinned)
+        watched |= not generation.is_open or ((config.ttl_s == 0 or state.shrinking) and not config.pinned)
         state = observe(state, [(number, generation.refs - 1, state.now)])
     return change(replace(world, state=state, mail=world.mail or watched), index, held=(), done=True)
 
@@ -409,7 +416,12 @@ def check(world: World) -> None:
     generations = list(state.generations.values())
     excess = sum(max(0, g.charged_nbytes - g.reserved_nbytes) for g in generations)
     require(state.charged_nbytes == sum(g.charged_nbytes for g in generations), "1: the ledger is the sum", world)
-    require(state.charged_nbytes <= state.limits.budget_nbytes + excess, "2: the ledger is within the budget", world)
+    within = state.charged_nbytes <= state.limits.budget_nbytes + excess
+    require(within or world.has_shrunk, "2: the ledger is within the budget", world)
+    idle = [g for g in generations if g.is_open and not g.refs and g.number not in state.held()]
+    evictable = [g for g in idle if not state.models[g.key].config.pinned]
+    over = world.has_shrunk and surplus(replace(state, queue=()), wishes=False) < 0
+    require(world.mail or not over or not evictable, "2: while the budget shrinks, nobody stays idle", world)
     held_by_admissions = state.held()
     for g in generations:
         holders = sum(g.number in caller.held for caller in world.callers)
@@ -466,7 +478,11 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
         require(g.charged_nbytes > spare, "8: no victim more than needed", after)
         waiting = [e for e in (*before.queue, *state.queue) if e.generations is None]
         others = before.wishes or isinstance(event, signals.Request | signals.Prefetch | signals.Redirect)
+        others = others or before.shrinking or isinstance(event, signals.SetBudget)
         require(others or any(g.key not in e.spared for e in waiting), "a swap spares what it replaces", after)
+    most = max(before.charged_nbytes, state.limits.budget_nbytes)
+    grown = state.charged_nbytes > most and not isinstance(event, signals.Loaded)
+    require(not grown, "2: whoever is over the budget takes no more", after)
     for number in state.generations.keys() - before.generations.keys():
         g = state.generations[number]
         require(g.charged_nbytes == before.models[g.key].nbytes, "1: what is loaded was reserved before", after)
@@ -477,7 +493,8 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
     if isinstance(event, signals.Request) and not after.mail and all(is_live(before, k) for k in event.keys):
         require(not evicted and state.charged_nbytes == before.charged_nbytes, "7: a hit never evicts", after)
     if any(isinstance(e, signals.Refuse) and isinstance(e.why, signals.Exhausted) for e in effects):
-        require(not evicted or len(before.queue) > 0, "8: nobody is evicted for one who is refused", after)
+        shrinking = before.shrinking or state.shrinking
+        require(not evicted or shrinking or len(before.queue) > 0, "8: nobody is evicted for one who is refused", after)
     for effect in effects:
         if isinstance(effect, ModelExpired):
             g, config = before.generations[effect.generation], before.models[effect.key].config
