@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
-    from lifecycle.config import InstanceKey, ModelRef
+    from lifecycle.config import InstanceKey, Loader, ModelRef
     from lifecycle.manager import ModelManager
 
 
@@ -48,6 +48,22 @@ async def unload(manager: ModelManager, ref: ModelRef, *, drain_timeout_s: float
     A caller that is cancelled only stops waiting: the unload goes on, within its deadlines.
     """
     await asyncio.to_thread(manager.unload, ref, drain_timeout_s=drain_timeout_s)
+
+
+async def replace(
+    manager: ModelManager,
+    ref: ModelRef,
+    spec: Any,  # noqa: ANN401 - each loader has its own kind of spec
+    loader: Loader | None = None,
+    *,
+    key: InstanceKey | None = None,
+    drain_first: bool = False,
+    timeout_s: float = 120.0,
+) -> InstanceKey:
+    """Let a ref mean another model; as `ModelManager.replace`. A caller that is cancelled only stops waiting."""
+    return await asyncio.to_thread(
+        manager.replace, ref, spec, loader, key=key, drain_first=drain_first, timeout_s=timeout_s
+    )
 
 
 async def close(manager: ModelManager, *, timeout_s: float = 30.0) -> None:

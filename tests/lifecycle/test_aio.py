@@ -341,3 +341,23 @@ def test_unload_goes_on_when_its_caller_is_cancelled(bench: MakeBench) -> None:
 
     asyncio.run(main())
     b.until(lambda state: not state.generations)
+
+
+def test_name_means_another_model_when_it_is_replaced_from_asyncio(bench: MakeBench) -> None:
+    """Replacing loads the new model while the loop goes on and leases of the old one stay good."""
+    b = bench(2)
+    b.add("A")
+    gate = b.loader.hold("A2")
+
+    async def main() -> None:
+        async with aio.lease(b.manager, A) as old:
+            replacing = asyncio.create_task(aio.replace(b.manager, A, FakeSpec("A2", 1, 1)))
+            await reach(gate.reached)
+            assert await use(b, A) == ["A"]
+            gate.opened.set()
+            assert (await replacing).digest == "A2"
+            assert await use(b, A) == ["A2"]
+            assert not old.closed
+
+    asyncio.run(main())
+    b.until(lambda state: len(state.generations) == 1)

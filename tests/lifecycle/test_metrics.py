@@ -29,7 +29,8 @@ class Scraper:
     def __init__(self, b: Bench, **options: Any) -> None:
         self.bench = b
         self.registry = CollectorRegistry()
-        self.registry.register(MetricsCollector(b.manager, **options))
+        self.collector = MetricsCollector(b.manager, **options)
+        self.registry.register(self.collector)
 
     def scrape(self) -> dict[tuple[str, tuple[str, ...]], float]:
         """Return all samples by name and label values, but for the times at which they were made."""
@@ -158,8 +159,24 @@ def test_series_go_on_when_a_model_is_replaced(bench: MakeBench) -> None:
     found = scraper.scrape()
     assert found["lifecycle_model_loads_total", ("t", "A", "fake")] == 2
     assert ("lifecycle_model_references", ("other", "other", "other")) not in found
-    (collector,) = set(scraper.registry._collector_to_names)
-    assert {key.digest for key, _ in collector._seen} == {"A2"}
+    assert {key.digest for key, _ in scraper.collector._seen} == {"A2"}
+
+
+def test_counts_go_to_other_when_their_model_was_replaced_before_the_scrape(bench: MakeBench) -> None:
+    """What happened to an instance that is gone by the scrape is counted under `other`, not lost."""
+    b = bench(1)
+    scraper = Scraper(b)
+    ref = b.add("A", config=ModelConfig(warm_up=False, ttl_s=5.0))
+    b.use("A")
+    b.pass_time(5.0)
+    b.until(lambda state: not state.generations)
+    b.manager.replace(ref, FakeSpec("A2", 1, 1))
+    found = scraper.settle()
+    assert found["lifecycle_expirations_total", ()] == 1
+    other = ("other", "other", "other")
+    own = ("t", "A", "fake")
+    assert found["lifecycle_model_expirations_total", own] == 0
+    assert scraper.collector._totals[other, "expirations"] == 1
 
 
 def test_text_is_valid_when_it_is_written_for_prometheus(bench: MakeBench) -> None:
