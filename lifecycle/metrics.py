@@ -141,6 +141,7 @@ class MetricsCollector:
                 yield family
 
     def _gauges(self, snapshot: ManagerSnapshot) -> Iterator[Metric]:
+        longest = max((waiter.waited_s for waiter in self._manager.waiting()), default=0.0)
         for name, value, words in (
             ("budget_limit_bytes", snapshot.budget_nbytes, "What all models together may be charged."),
             ("budget_used_bytes", snapshot.charged_nbytes, "What they are charged."),
@@ -148,6 +149,7 @@ class MetricsCollector:
             ("deficit_bytes", snapshot.deficit_nbytes, "Charged over the budget: a model measured more than reserved."),
             ("quarantined_bytes", snapshot.quarantined_nbytes, "Charged for what could not be unloaded."),
             ("waiters", snapshot.waiters, "Callers waiting for room or for a load."),
+            ("longest_wait_seconds", longest, "For how long the one who waits longest has waited."),
             ("peak_references", snapshot.counters.peak_references, "The most leases open on one model at once."),
             ("eager_missing", len(self._manager.ready().missing), "Eager models that are not open for leases."),
         ):

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import queue
+import random
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -361,3 +362,33 @@ def test_name_means_another_model_when_it_is_replaced_from_asyncio(bench: MakeBe
 
     asyncio.run(main())
     b.until(lambda state: len(state.generations) == 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_left_when_tasks_and_threads_are_cancelled_at_random(bench: MakeBench, seed: int) -> None:
+    """Tasks and threads on more models than fit, a third of the tasks cancelled somewhere: all end, nothing stays."""
+    b = bench(3)
+    for name in "ABCDEF":
+        b.add(name)
+    dice = random.Random(seed)  # noqa: S311 - a repeatable test, not a secret
+    sets = [tuple(ModelRef("t", name) for name in dice.sample("ABCDEF", dice.randint(1, 3))) for _ in range(120)]
+    fates = [dice.randrange(12) if dice.random() < 0.33 else None for _ in sets]
+
+    async def main() -> list[list[str] | BaseException]:
+        tasks = [asyncio.create_task(use(b, *refs, inside=lambda: asyncio.sleep(0))) for refs in sets]
+        for turn in range(12):
+            await asyncio.sleep(0)
+            for task, fate in zip(tasks, fates, strict=True):
+                if fate == turn:
+                    task.cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    threads = [b.later(name, timeout_s=1000.0) for name in "ABCDEF"]
+    outcomes = asyncio.run(main())
+    for thread in threads:
+        thread.result()
+    for refs, outcome in zip(sets, outcomes, strict=True):
+        assert isinstance(outcome, asyncio.CancelledError) or outcome == [ref.name for ref in refs]
+    assert sum(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes) > 10
+    assert is_clean(b)
+    assert b.state.charged_nbytes <= 3

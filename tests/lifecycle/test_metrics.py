@@ -98,9 +98,10 @@ def test_load_seconds_are_the_managers_when_a_load_is_slow(bench: MakeBench) -> 
     b.add("A", 1, ModelConfig())
     gates = b.loader.hold("A"), b.loader.hold("A", "warm_up")
     caller = b.later("A")
-    for gate in gates:
+    for waited, gate in enumerate(gates, start=1):
         gate.reached.wait()
         b.clock.now += 1.0
+        assert scraper.scrape()["lifecycle_longest_wait_seconds", ()] == waited
         gate.opened.set()
     caller.result()
     found = scraper.settle()
