@@ -68,7 +68,7 @@ def resolve(name_or_folder: str | Path) -> ModelSpec:
     if name in ENTRIES:
         return _spec(ENTRIES[name])
     folder = Path(name_or_folder).expanduser()
-    if folder.is_dir():
+    if name and folder.is_dir():  # an empty name would be the current folder
         return read_folder(folder)
     if _HUB_NAME.fullmatch(name):
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends import catalogue
@@ -18,7 +19,6 @@ from vectorsearch.query.plan import ModelState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from backends.base import Task
     from lifecycle import ModelManager
@@ -44,6 +44,8 @@ class Models:
             UnknownModel: there is no such model.
             InvalidInput: it is for another task.
         """
+        if not isinstance(model, str | Path | ModelSpec):
+            raise InvalidInput(f"model {model!r} is a {type(model).__name__}: give a name, a folder, or None for none")
         spec = model if isinstance(model, ModelSpec) else catalogue.resolve(model)
         if spec.task != task:
             raise InvalidInput(f"model {spec.name!r} is for {spec.task!r}, and {task!r} is needed here")

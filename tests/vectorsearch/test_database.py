@@ -354,3 +354,29 @@ def test_nothing_is_embedded_when_no_write_can_succeed(open_database: OpenDataba
         with pytest.raises(ReadOnlyDatabase):
             reader.add(rows)
         assert manager.snapshot().charged_nbytes == 0
+
+
+def test_folder_stays_the_same_when_the_current_one_changes(
+    open_database: OpenDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path means the folder that it named at opening, for every later connection and index file."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    db = open_database("db")
+    db.add(DOCS)
+    monkeypatch.chdir(elsewhere)
+    views = [db.iter() for _ in range(3)]
+    assert [next(view).id for view in views] == ["alpha"] * 3  # three connections at once: two are new ones
+    assert db.search("beta", mode="lexical")[0].id == "beta"
+    db.close()
+    assert list(elsewhere.iterdir()) == []
+    assert open_database(tmp_path / "db").count() == len(DOCS)
+
+
+def test_model_is_refused_when_it_is_no_name(open_database: OpenDatabase) -> None:
+    """A model of another type is an `InvalidInput`; an empty name is no folder, and unknown."""
+    with pytest.raises(InvalidInput, match="model 5"):
+        open_database(embed=5)
+    with pytest.raises(UnknownModel):
+        open_database(embed="")

@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from backends import catalogue
-from backends.errors import InvalidInput
 from vectorsearch import config
 from vectorsearch.cli import output
 from vectorsearch.cli.index import REJECTS_NAME, index_with_progress
@@ -21,7 +20,7 @@ from vectorsearch.cli.search import RerankName, fetch_for_search, reranker_optio
 from vectorsearch.engine import DEFAULT
 from vectorsearch.evaluation import experiment
 from vectorsearch.evaluation.cache import digest_files, evaluate_cached
-from vectorsearch.evaluation.collections import TestCollection, read_collection, read_qrels, read_queries
+from vectorsearch.evaluation.collections import TestCollection, read_collection, read_judged_queries, read_qrels
 from vectorsearch.evaluation.experiment import RANKING_DEPTH, EvaluationFailed, Judged, System, SystemResult, Topics
 from vectorsearch.evaluation.metrics import MEASURES, require_ir_measures
 from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
@@ -189,11 +188,8 @@ def print_results(results: Sequence[SystemResult], title: str) -> None:
 
 def _read_topics(queries: Path, qrels: Path) -> Topics:
     """Return the judged queries of two files, in the order of the judgments."""
-    texts, judgments = read_queries(queries), read_qrels(qrels)
-    missing = [query for query in judgments if query not in texts]
-    if missing:
-        raise InvalidInput(f"{queries}: {len(missing)} judged queries have no text, the first is {missing[0]!r}")
-    return Topics({query: texts[query] for query in judgments}, judgments)
+    judgments = read_qrels(qrels)
+    return Topics(read_judged_queries(queries, judgments), judgments)
 
 
 def _write_runs(path: Path, results: Sequence[SystemResult]) -> None:

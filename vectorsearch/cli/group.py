@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import sys
 from typing import Any
@@ -43,5 +44,6 @@ class Group(TyperGroup):
 def _report(ctx: typer.Context, error: BaseException, text: str | None = None) -> None:
     output.print_error(text or error)
     if ctx.meta.get(output.JSON_KEY):
-        output.print_json(output.as_json_error(error))
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):  # stdout may be what failed, as on a full disk
+            output.print_json(output.as_json_error(error))
+            sys.stdout.flush()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Parsed = TypeVar("Parsed")
 Qrels = dict[str, dict[str, int]]
 
+_LONGEST_GRADE = 9  # digits, the sign included: the measures compute with C's integers
+
 
 @dataclass(frozen=True)
 class TestCollection:
@@ -70,11 +72,20 @@ def read_collection(folder: str | Path, *, split: str = "test") -> TestCollectio
     corpus = _existing(folder, "corpus.jsonl")
     qrels = read_qrels(_existing(folder, f"qrels/{split}.tsv", f"qrels/{split}.txt", f"qrels/{split}.qrels"))
     queries_path = _existing(folder, "queries.jsonl")
-    texts = read_queries(queries_path)
-    missing = [query for query in qrels if query not in texts]
+    return TestCollection(folder.resolve().name, corpus, read_judged_queries(queries_path, qrels), qrels)
+
+
+def read_judged_queries(path: str | Path, qrels: Qrels) -> dict[str, str]:
+    """Return query id → text of the judged queries, in the order of the judgments.
+
+    Raises:
+        InvalidInput: as `read_queries`, or a judged query has no text.
+    """
+    texts = read_queries(path)
+    missing = [query for query in qrels if not texts.get(query, "").strip()]
     if missing:
-        raise InvalidInput(f"{queries_path}: {len(missing)} judged queries have no text, the first is {missing[0]!r}")
-    return TestCollection(folder.resolve().name, corpus, {query: texts[query] for query in qrels}, qrels)
+        raise InvalidInput(f"{path}: {len(missing)} judged queries have no text, the first is {missing[0]!r}")
+    return {query: texts[query] for query in qrels}
 
 
 def read_queries(path: str | Path) -> dict[str, str]:
@@ -124,7 +135,11 @@ def _parse_judgment(line: str) -> tuple[str, str, int] | None:
     columns = line.split("\t") if "\t" in line else line.split()
     match [column.strip() for column in columns]:
         case [query, document, grade] | [query, _, document, grade]:
-            return (query, document, int(grade)) if grade.lstrip("+-").isdecimal() else None
+            if not grade.lstrip("+-").isdecimal():
+                return None
+            if len(grade) > _LONGEST_GRADE:
+                raise InvalidInput(f"the grade {_shown(grade)} is too large")
+            return query, document, int(grade)
     raise InvalidInput(
         f"{len(columns)} columns: BEIR has 3 (query, document, grade), TREC 4 (query, 0, document, grade)"
     )

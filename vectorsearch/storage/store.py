@@ -39,6 +39,7 @@ class Store:
     """
 
     def __init__(self, folder: Path, *, read_only: bool = False, durable: bool = True) -> None:
+        folder = folder.absolute()  # connections and index files are opened later, maybe from another current folder
         with reachable(folder):
             holds_database(folder, read_only=read_only)
         self.folder = folder

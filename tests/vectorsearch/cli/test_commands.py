@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,6 @@ from vectorsearch.cli import collections, output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 ROOT_COMMANDS = ("index", "search", "evaluate", "info", "models", "collections", "demo")
 
@@ -161,3 +161,23 @@ def test_the_rate_is_of_the_last_half_minute_when_it_changes(capsys: pytest.Capt
 def test_durations_are_clock_times_when_shown(seconds: float, text: str) -> None:
     """Durations are minutes and seconds, with hours where there are any."""
     assert output.format_duration(seconds) == text
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_text_is_shown_when_the_terminal_has_no_such_letters(spawn: Callable, tmp_path: Path, encoding: str) -> None:
+    """What an old terminal's encoding can't say is replaced by a question mark, and the command ends well."""
+    setup = f"import sys; sys.stdout.reconfigure(encoding={encoding!r}, errors='strict')"
+    row = json.dumps({"_id": "苹果", "text": "an apple …"}).encode()
+    assert spawn("index", "-", "--db", tmp_path / "db", "--embed", "none", stdin=row).exit_code == 0
+    done = spawn("search", "apple", "--db", tmp_path / "db", "--explain", setup=setup)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "1  ??" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
+def test_one_line_is_told_when_stdout_is_full(spawn: Callable, db: Path) -> None:
+    """A full disk under stdout is one line on stderr, with --json too."""
+    setup = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)"
+    done = spawn("search", "file", "--db", db, "--json", setup=setup)
+    assert done.exit_code == 1
+    assert "No space left" in done.stderr.splitlines()[0]

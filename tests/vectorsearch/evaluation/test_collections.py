@@ -144,6 +144,7 @@ def test_error_names_file_and_line_when_a_query_is_malformed(folder: Path, row: 
         ("1\td1\t1\n1\td1\n", "line 2: 2 columns"),
         ("1\td1\t1\n1\td2\tgood\n", "line 2: the grade is not a whole number"),
         ("1\td1\t1\n1\td1\t2\n", "line 2: '1' and 'd1' are judged twice, differently"),
+        ("1\td1\t1\n1\td2\t9999999999999999999\n", "line 2: the grade '9999999999999999999' is too large"),
         ("query-id\tcorpus-id\tscore\n", "holds no judgments"),
     ],
 )
@@ -179,3 +180,11 @@ def test_error_names_the_file_when_a_gzip_file_is_cut(folder: Path) -> None:
     path.write_bytes(gzip.compress((folder / "queries.jsonl").read_bytes())[:-10])
     with pytest.raises(InvalidInput, match=r"queries\.jsonl\.gz: can't be read"):
         read_queries(path)
+
+
+def test_error_names_the_query_when_a_judged_one_is_blank(folder: Path) -> None:
+    """A judged query of white space is found out when read, not in the middle of an evaluation."""
+    (folder / "queries.jsonl").write_text('{"_id": "q", "text": " "}\n', encoding="utf-8")
+    (folder / "qrels" / "test.tsv").write_text("q\td1\t1\n", encoding="utf-8")
+    with pytest.raises(InvalidInput, match="no text, the first is 'q'"):
+        read_collection(folder)
