@@ -14,13 +14,14 @@ from lifecycle.errors import (
     LoadFailed,
     ManagerClosed,
     ModelNotRegistered,
+    QuotaExhausted,
     ReplaceOvertaken,
     UnloadFailed,
     UnloadTimeout,
 )
 from lifecycle.lease import Lease, LeaseSet
 from lifecycle.manager import ModelManager
-from lifecycle.snapshot import Counters, ManagerSnapshot, ModelStatus, Readiness
+from lifecycle.snapshot import Counters, ManagerSnapshot, ModelStatus, Readiness, Waiter
 
 __all__ = [
     "BudgetExhausted",
@@ -42,8 +43,10 @@ __all__ = [
     "ModelNotRegistered",
     "ModelRef",
     "ModelStatus",
+    "QuotaExhausted",
     "Readiness",
     "ReplaceOvertaken",
     "UnloadFailed",
     "UnloadTimeout",
+    "Waiter",
 ]

@@ -7,14 +7,16 @@ of them can't block each other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lifecycle import policy
+from lifecycle import policy, tenants
 from lifecycle.signals import Broken, Exhausted
 from lifecycle.states import Admission, Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from lifecycle.config import InstanceKey
     from lifecycle.draft import Draft
     from lifecycle.states import Generation
@@ -62,42 +64,98 @@ def _hopeless(draft: Draft, entry: Admission) -> Exhausted | Broken | None:
         model = draft.models[key]
         if draft.is_failed(key) and model.error is not None:
             return Broken(key, model.error, model.retry_at - draft.now)
-    fixed = sum(
-        g.charged_nbytes
+    others = tenants.guaranteed(draft, tenants.users(draft, missing))
+    fixed = [
+        g
         for g in draft.generations.values()
-        if g.phase is Phase.QUARANTINED or (g.is_live and g.key not in entry.keys and _stays(draft, entry, g))
-    )
+        if g.phase is Phase.QUARANTINED or (g.is_live and g.key not in entry.keys and _stays(draft, entry, g, others))
+    ]
+    for tenant, quota in tenants.quotas(draft, missing):
+        stays = sum(tenants.share(draft.models[g.key], g.charged_nbytes, tenant) for g in fixed)
+        needed = sum(tenants.share(draft.models[key], draft.set_nbytes((key,)), tenant) for key in entry.keys)
+        if needed > quota - stays:
+            return Exhausted(needed, tenant)
     needed = draft.set_nbytes(entry.keys)
-    return Exhausted(needed) if missing and needed > draft.limits.budget_nbytes - fixed else None
+    fixed_nbytes = sum(g.charged_nbytes for g in fixed)
+    return Exhausted(needed) if missing and needed > draft.limits.budget_nbytes - fixed_nbytes else None
 
 
-def _stays(draft: Draft, entry: Admission, generation: Generation) -> bool:
-    return generation.key in entry.spared or draft.models[generation.key].config.pinned
+def _stays(draft: Draft, entry: Admission, generation: Generation, others: set[int]) -> bool:
+    is_pinned = draft.models[generation.key].config.pinned
+    return is_pinned or generation.key in entry.spared or generation.number in others
 
 
-def _short(draft: Draft, missing: set[InstanceKey], earlier: _Earlier, claims: set[int]) -> int:
-    """Return the bytes still to be found for these keys and all earlier ones, beyond what is free or leaving."""
-    return draft.nbytes(missing | earlier.missing) - draft.free - draft.leaving - draft.claimed(claims)
+def no_room(draft: Draft, entry: Admission) -> Exhausted:
+    """Say why an admission without patience gets nothing: a tenant's quota, or the budget."""
+    missing = {key for key in entry.keys if draft.live(key) is None}
+    for tenant, quota in tenants.quotas(draft, missing):
+        needed = tenants.wanted(draft, tenant, missing)
+        if tenants.charged(draft, tenant) + needed > quota:
+            return Exhausted(needed, tenant)
+    return Exhausted(draft.set_nbytes(entry.keys))
 
 
 def _fits(draft: Draft, missing: set[InstanceKey], earlier: _Earlier) -> bool:
     """Return whether the keys fit now, without taking what an earlier admission waits for."""
-    return draft.nbytes(missing) <= draft.free and _short(draft, missing, earlier, earlier.admissions) <= 0
+    for tenant, quota in tenants.quotas(draft, missing):
+        if tenants.charged(draft, tenant) + tenants.wanted(draft, tenant, missing) > quota:
+            return False
+    can_follow = choose(draft, missing | earlier.missing, earlier.admissions, [], missing)[1]
+    return draft.nbytes(missing) <= draft.free and can_follow
+
+
+def choose(
+    draft: Draft,
+    missing: Collection[InstanceKey],
+    claims: Collection[int],
+    pool: list[policy.Candidate],
+    concerned: Iterable[InstanceKey],
+) -> tuple[list[int], bool]:
+    """Return who of a pool must leave so that these keys can load, and whether that is enough; if not, it is everybody.
+
+    What is leaving or claimed counts as gone. Quotas come first (those of all tenants that use the concerned keys),
+    since only a tenant's own instances can help there; what the budget needs beyond that comes from all.
+    """
+    taken: dict[int, policy.Candidate] = {}
+    enough = True
+    for tenant, quota in tenants.quotas(draft, concerned):
+        shares = {c.number: _share(draft, c, tenant) for c in pool}
+        short = tenants.charged(draft, tenant, claims) + tenants.wanted(draft, tenant, missing) - quota
+        own = [replace(c, nbytes=shares[c.number]) for c in pool if shares[c.number] and c.number not in taken]
+        plan = policy.choose_victims(short - sum(shares[number] for number in taken), own)
+        enough &= plan is not None
+        numbers = {c.number for c in own} if plan is None else set(plan)
+        taken |= {c.number: c for c in pool if c.number in numbers}
+    short = draft.nbytes(missing) - draft.free - draft.leaving - draft.claimed(claims)
+    rest = [c for c in pool if c.number not in taken]
+    plan = policy.choose_victims(short - sum(c.nbytes for c in taken.values()), rest)
+    return [*taken, *([c.number for c in rest] if plan is None else plan)], enough and plan is not None
+
+
+def _share(draft: Draft, candidate: policy.Candidate, tenant: str) -> int:
+    return tenants.share(draft.models[draft.generations[candidate.number].key], candidate.nbytes, tenant)
+
+
+def _pool(draft: Draft, missing: Collection[InstanceKey], protected: set[InstanceKey]) -> list[policy.Candidate]:
+    """Return whom a load of these keys may drive out: nobody that others are sure of, own ones first if over share."""
+    sure = tenants.guaranteed(draft, tenants.users(draft, missing))
+    over = tenants.over_share(draft, missing)
+    return [
+        replace(c, own=not over.isdisjoint(draft.models[draft.generations[c.number].key].tenants))
+        for c in draft.candidates(protected)
+        if c.number not in sure
+    ]
 
 
 def _make_room(draft: Draft, entry: Admission, missing: set[InstanceKey], earlier: _Earlier) -> None:
     """Evict idle models and claim leased ones: the whole plan, or nothing if it would not be enough."""
-    everybody = earlier.admissions | {entry.number}
-    short = _short(draft, missing, earlier, everybody)
-    if short > 0:
-        candidates = draft.candidates(earlier.keys | {*entry.keys, *entry.spared})
-        for number in policy.choose_victims(short, candidates) or ():
-            draft.put(draft.generations[number], claimed_by=entry.number)
+    pool = _pool(draft, missing, earlier.keys | {*entry.keys, *entry.spared})
+    plan, is_enough = choose(draft, missing | earlier.missing, earlier.admissions | {entry.number}, pool, missing)
+    for number in plan if is_enough else ():
+        draft.put(draft.generations[number], claimed_by=entry.number)
     # A claimed model is closed at its last release, unless the room has come from elsewhere by then.
     idle = draft.claimed_and_idle(entry)
-    short = _short(draft, missing, earlier, earlier.admissions)
-    enough = policy.choose_victims(short, idle)
-    for number in [candidate.number for candidate in idle] if enough is None else enough:
+    for number in choose(draft, missing | earlier.missing, earlier.admissions, idle, missing)[0]:
         draft.evict(draft.generations[number])
 
 
@@ -115,16 +173,17 @@ def grant_wishes(draft: Draft) -> None:
     for wish in draft.wishes.copy():
         key = wish.key
         undecided = draft.is_failed(key) or draft.is_blocked(key)
-        short = _short(draft, {key}, earlier, earlier.admissions)
-        if not (undecided or wish.eager or draft.live(key)) and short > 0:
-            idle = [c for c in draft.candidates(earlier.keys) if c.idle and c.last_used > c.ready_at]
-            for number in policy.choose_victims(short, idle) or ():
+        wanted = {key} | earlier.missing
+        has_room = choose(draft, wanted, earlier.admissions, [], {key})[1]
+        if not (undecided or wish.eager or draft.live(key) or has_room):
+            idle = [c for c in _pool(draft, {key}, earlier.keys) if c.idle and c.last_used > c.ready_at]
+            plan, has_room = choose(draft, wanted, earlier.admissions, idle, {key})
+            for number in plan if has_room else ():
                 draft.evict(draft.generations[number])
-            short = _short(draft, {key}, earlier, earlier.admissions)
-        if draft.live(key) or (not wish.eager and (undecided or short > 0)):
+        if draft.live(key) or (not wish.eager and (undecided or not has_room)):
             draft.wishes.remove(wish)
         elif not undecided and _fits(draft, {key}, earlier):
             draft.wishes.remove(wish)
             draft.reserve(key, eager=True)
-        elif not undecided and short <= 0:
+        elif not undecided and has_room:
             earlier.missing.add(key)

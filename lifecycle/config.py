@@ -72,6 +72,23 @@ class ModelConfig:
             raise InvalidInput(f"load_timeout_s is {self.load_timeout_s}: give seconds > 0")
 
 
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Bound what one tenant may be charged, and say what nobody else may take from it.
+
+    Raises:
+        InvalidInput: a size is negative, or the guarantee is larger than the quota.
+    """
+
+    quota_nbytes: int | None = None
+    guaranteed_nbytes: int = 0
+
+    def __post_init__(self) -> None:
+        quota = math.inf if self.quota_nbytes is None else self.quota_nbytes
+        if not 0 <= self.guaranteed_nbytes <= quota:
+            raise InvalidInput(f"{self}: sizes can't be negative, nor a guarantee be larger than its quota")
+
+
 def merge_configs(configs: Iterable[ModelConfig]) -> ModelConfig:
     """Return the config of an instance that several refs share: whatever keeps it longest and protects it most."""
     every = tuple(configs)

@@ -36,6 +36,7 @@ class Draft:
         self.next_generation = state.next_generation
         self.closing = state.closing
         self.shrinking = state.shrinking
+        self.tenants = dict(state.tenants)
         self.effects: list[Effect] = []
         self.changed = True
 
@@ -51,6 +52,7 @@ class Draft:
             next_generation=self.next_generation,
             closing=self.closing,
             shrinking=self.shrinking,
+            tenants=self.tenants,
         )
 
     # What is true now.
@@ -97,7 +99,7 @@ class Draft:
     def candidates(self, protected: AbstractSet[InstanceKey]) -> list[policy.Candidate]:
         """Return whom an admission may ask to leave: whatever is open, not pinned and not protected."""
         return [
-            self._candidate(g)
+            self.candidate(g)
             for g in self.generations.values()
             if g.is_open and not self.models[g.key].config.pinned and g.key not in protected
         ]
@@ -105,9 +107,10 @@ class Draft:
     def claimed_and_idle(self, admission: Admission) -> list[policy.Candidate]:
         """Return those whose last lease an admission has waited for, and which nobody uses any more."""
         claimed = [g for g in self.generations.values() if g.claimed_by == admission.number]
-        return [self._candidate(g) for g in claimed if not self.in_use(g)]
+        return [self.candidate(g) for g in claimed if not self.in_use(g)]
 
-    def _candidate(self, generation: Generation) -> policy.Candidate:
+    def candidate(self, generation: Generation) -> policy.Candidate:
+        """Return what the policy must know of a generation."""
         return policy.Candidate(
             number=generation.number,
             nbytes=generation.charged_nbytes,

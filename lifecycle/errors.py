@@ -3,6 +3,7 @@
 VectorSearchError
 └── LifecycleError
     ├── BudgetExhausted       no room, and none to be made
+    │   └── QuotaExhausted    the tenant's quota has no room, whatever the budget has
     ├── LeaseTimeout          (TimeoutError) the wait for room or for the load was too long
     ├── LoadFailed            the loader raised, or took too long; `retry_after_s` says when it may be tried again
     ├── ModelNotRegistered    (LookupError)
@@ -59,6 +60,23 @@ class BudgetExhausted(LifecycleError):
         super().__init__(
             f"model {names} needs {format_nbytes(needed_nbytes)}; budget {format_nbytes(budget_nbytes)}, "
             f"{format_nbytes(idle_nbytes)} idle: raise budget_nbytes or unload a model{held}"
+        )
+
+
+class QuotaExhausted(BudgetExhausted):
+    """The models asked for don't fit into their tenant's quota. `budget_nbytes` is the quota. Nothing was evicted."""
+
+    def __init__(self, names: str, *, tenant: str, needed_nbytes: int, quota_nbytes: int, charged_nbytes: int) -> None:
+        self.tenant = tenant
+        self.needed_nbytes = needed_nbytes
+        self.budget_nbytes = quota_nbytes
+        self.idle_nbytes = 0
+        self.holders = ()
+        LifecycleError.__init__(
+            self,
+            f"model {names} needs {format_nbytes(needed_nbytes)} of the quota of tenant '{tenant}', which is "
+            f"{format_nbytes(quota_nbytes)} with {format_nbytes(charged_nbytes)} charged: raise quota_nbytes with "
+            "set_tenant, or unload a model of this tenant",
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backends.errors import InvalidInput
 from lifecycle import errors, events, report, signals
-from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig, ModelRef, check_wait
+from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig, ModelRef, Tenant, check_wait
 from lifecycle.desk import LeaseDesk
 from lifecycle.keeper import Keeper
 from lifecycle.names import Instance, estimate
@@ -187,6 +187,21 @@ class ModelManager(LeaseDesk):
             return report.unmet_nbytes(self._keeper.state)
 
         return int(self._keeper.call(change))
+
+    def set_tenant(self, name: str, *, quota_nbytes: int | None = None, guaranteed_nbytes: int = 0) -> None:
+        """Bound what a tenant may be charged, and say how much of it nobody else may take; replaces earlier settings.
+
+        An instance is charged in equal parts to the tenants that use it. A load that would go over the quota of one
+        of them evicts that one's idle models, waits for its leased ones, or is refused. A tenant over its guarantee
+        evicts its own models first; the most valuable ones within it never leave for another tenant. A quota below
+        what is charged works as a lowered budget.
+
+        Raises:
+            InvalidInput: a size is negative, or the guarantee is larger than the quota.
+        """
+        settings = Tenant(quota_nbytes, guaranteed_nbytes)
+        self._keeper.call(lambda: self._keeper.happen(signals.SetTenant(name, settings)))
+        self._keeper.call(self._keeper.tick)  # a last lease may have ended just before its gate was watched
 
     def pin(self, ref: ModelRef) -> None:
         """Keep what a ref means from being evicted or expiring; it is not loaded by that, and other refs' pins stay.

@@ -101,7 +101,9 @@ class Names:
         self._swaps_begun[swap.ref] += 1
         swap.number = self._swaps_begun[swap.ref]
         own = replace(self.configs[swap.ref], load_policy=LoadPolicy.LAZY)
-        self._keeper.happen(signals.Register(swap.key, nbytes, self._merged(instance, own)))
+        self._keeper.happen(
+            signals.Register(swap.key, nbytes, self._merged(instance, own), _tenants(instance, swap.ref))
+        )
 
     def point(self, swap: Swap, drain_by: float) -> None:
         """Let a swap's ref mean its key, which the swap holds loaded, and move all who wait for the ref with it."""
@@ -139,7 +141,8 @@ class Names:
 
     def _refresh(self, key: InstanceKey, nbytes: int = 0) -> None:
         """Tell the heart a key's config, merged anew; `nbytes` counts only if the key is new."""
-        self._keeper.happen(signals.Register(key, nbytes, self._merged(self._keeper.instances[key])))
+        instance = self._keeper.instances[key]
+        self._keeper.happen(signals.Register(key, nbytes, self._merged(instance), _tenants(instance)))
         self._keeper.publish_key(key)
         self._keeper.tick()  # the last lease may have ended unwatched, before a TTL of 0 was set
 
@@ -149,3 +152,7 @@ class Names:
     def _refuse_when_closing(self, ref: ModelRef) -> None:
         if self._keeper.state.closing:
             raise errors.ManagerClosed(f"model '{ref}' can't be registered: the manager is closed")
+
+
+def _tenants(instance: Instance, *others: ModelRef) -> tuple[str, ...]:
+    return tuple(sorted({ref.tenant for ref in (*instance.refs, *others)}))

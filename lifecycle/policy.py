@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A generation that may be asked to leave. `last_used` is the time of its last release, at first `ready_at`."""
+    """A generation that may be asked to leave. `last_used` is the time of its last release, at first `ready_at`.
+
+    It is `own` if it belongs to the very tenant that asks, and that has more than its share.
+    """
 
     number: int
     nbytes: int
@@ -19,11 +22,12 @@ class Candidate:
     priority: int
     ready_at: float
     last_used: float
+    own: bool = False
 
 
-def eviction_order(candidate: Candidate) -> tuple[bool, int, float, int]:
-    """Return the sort key: idle before leased, higher priority number first, then least recently used."""
-    return (not candidate.idle, -candidate.priority, candidate.last_used, candidate.number)
+def eviction_order(candidate: Candidate) -> tuple[bool, bool, int, float, int]:
+    """Return the sort key: idle before leased, own ones first, higher priority number first, then LRU."""
+    return (not candidate.idle, not candidate.own, -candidate.priority, candidate.last_used, candidate.number)
 
 
 def choose_victims(short_nbytes: int, candidates: Iterable[Candidate]) -> tuple[int, ...] | None:

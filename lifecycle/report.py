@@ -13,12 +13,14 @@ from lifecycle.errors import (
     LifecycleError,
     LoadFailed,
     ManagerClosed,
+    QuotaExhausted,
     UnloadFailed,
     UnloadTimeout,
     format_nbytes,
 )
 from lifecycle.snapshot import Counters, ManagerSnapshot, ModelStatus, Waiter
 from lifecycle.states import Generation, Phase, State
+from lifecycle.tenants import share
 
 if TYPE_CHECKING:
     from lifecycle.config import InstanceKey, ModelRef
@@ -77,6 +79,10 @@ def refusal(keeper: Keeper, lease: LeaseSet, why: signals.Why, state: State) -> 
     """Return the error that tells a caller why its lease was refused, in the state in which that was decided."""
     names = " + ".join(f"'{ref}'" for ref in lease.refs)
     match why:
+        case signals.Exhausted(needed, str(tenant)):
+            quota = state.tenants[tenant].quota_nbytes or 0
+            used = by_tenant(state).get(tenant, 0)
+            return QuotaExhausted(names, tenant=tenant, needed_nbytes=needed, quota_nbytes=quota, charged_nbytes=used)
         case signals.Exhausted(needed):
             return BudgetExhausted(
                 names,
@@ -151,9 +157,20 @@ def snapshot(keeper: Keeper, now: float) -> ManagerSnapshot:
         quarantined_nbytes=sum(g.charged_nbytes for g in state.generations.values() if g.phase is Phase.QUARANTINED),
         waiters=len(state.queue),
         by_backend=MappingProxyType(by_backend),
+        by_tenant=MappingProxyType(by_tenant(state)),
         models=tuple(model_status(keeper, key, now) for key in state.models),
         counters=_counters(keeper),
     )
+
+
+def by_tenant(state: State) -> dict[str, int]:
+    """Return what each tenant is charged: of an instance that several use, an equal part."""
+    charged: dict[str, int] = {}
+    for generation in state.generations.values():
+        model = state.models[generation.key]
+        for tenant in model.tenants:
+            charged[tenant] = charged.get(tenant, 0) + share(model, generation.charged_nbytes, tenant)
+    return charged
 
 
 def _counters(keeper: Keeper) -> Counters:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lifecycle.events import Event
 
 if TYPE_CHECKING:
-    from lifecycle.config import InstanceKey, ModelConfig
+    from lifecycle.config import InstanceKey, ModelConfig, Tenant
     from lifecycle.states import Job
 
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A key is known, or its merged config has changed."""
+    """A key is known, or its merged config or the tenants that use it have changed."""
 
     key: InstanceKey
     nbytes: int
     config: ModelConfig
+    tenants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,14 @@ class SetBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class SetTenant:
+    """From now on a tenant has this quota and this guarantee."""
+
+    name: str
+    settings: Tenant
+
+
+@dataclass(frozen=True, slots=True)
 class CloseAsked:
     """Everything must leave by `drain_by`, and nobody is admitted any more."""
 
@@ -136,6 +145,7 @@ Input = (
     | UnloadAsked
     | Retire
     | SetBudget
+    | SetTenant
     | CloseAsked
     | Tick
 )
@@ -162,9 +172,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """Why: the set can't be given room."""
+    """Why: the set can't be given room, in the budget or, if a tenant is named, in that one's quota."""
 
     needed_nbytes: int
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ class ManagerSnapshot:
     quarantined_nbytes: int
     waiters: int
     by_backend: Mapping[str, int]
+    by_tenant: Mapping[str, int]
     models: tuple[ModelStatus, ...]
     counters: Counters
 

@@ -22,7 +22,7 @@ from backends.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lifecycle.config import InstanceKey, ModelConfig
+    from lifecycle.config import InstanceKey, ModelConfig, Tenant
 
 
 class Phase(Enum):
@@ -75,7 +75,8 @@ class Limits:
 class Model:
     """A registered key. `nbytes` is what a load reserves: the loader's estimate, then what the last load measured.
 
-    One that is `retired` is not wanted any more, and forgotten as soon as nothing of it is left.
+    `tenants` are those that use it. One that is `retired` is not wanted any more, and forgotten as soon as nothing of
+    it is left.
     """
 
     key: InstanceKey
@@ -85,6 +86,7 @@ class Model:
     retry_at: float = -math.inf
     error: BaseException | None = None
     retired: bool = False
+    tenants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,8 @@ class Wish:
 class State:
     """All that the manager knows. The mappings are never changed in place.
 
-    While it is `shrinking`, the budget was lowered below what is in use: whatever becomes idle must leave at once.
+    While it is `shrinking`, the budget or a quota was lowered below what is in use: whatever becomes idle must leave
+    at once.
     """
 
     limits: Limits
@@ -176,6 +179,7 @@ class State:
     next_generation: int = 1
     closing: bool = False
     shrinking: bool = False
+    tenants: Mapping[str, Tenant] = field(default_factory=dict)
 
     @property
     def charged_nbytes(self) -> int:

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lifecycle import admission, policy, signals
+from lifecycle import admission, signals, tenants
 from lifecycle.config import LoadPolicy
 from lifecycle.draft import Draft
 from lifecycle.events import DeficitOpened, ModelExpired, ModelReady, ModelUnloaded
@@ -33,9 +33,9 @@ def step(state: State, event: signals.Input, now: float) -> tuple[State, tuple[s
 
 def _apply(draft: Draft, event: signals.Input) -> None:  # noqa: C901, PLR0912 - one flat case per input
     match event:
-        case signals.Register(key, nbytes, config):
-            known = draft.models.get(key)
-            draft.models[key] = replace(known, config=config, retired=False) if known else Model(key, nbytes, config)
+        case signals.Register(key, nbytes, config, users):
+            known = draft.models.get(key) or Model(key, nbytes, config)
+            draft.models[key] = replace(known, config=config, tenants=users, retired=False)
             if config.load_policy is LoadPolicy.EAGER:
                 draft.wish(key, eager=True)
         case signals.Request(number, keys, deadline, spared):
@@ -69,6 +69,9 @@ def _apply(draft: Draft, event: signals.Input) -> None:  # noqa: C901, PLR0912 -
             _retire(draft, key, drain_by)
         case signals.SetBudget(nbytes):
             draft.limits = replace(draft.limits, budget_nbytes=nbytes)
+            draft.shrinking = True
+        case signals.SetTenant(name, settings):
+            draft.tenants[name] = settings
             draft.shrinking = True
         case signals.CloseAsked(drain_by):
             _close_asked(draft, drain_by)
@@ -188,13 +191,15 @@ def _let_go(draft: Draft) -> None:
 
 
 def _shrink(draft: Draft) -> None:
-    """Evict idle models for a lowered budget: what it takes, or all of them and, later, whatever becomes idle."""
+    """Evict idle models for a lowered budget or quota: what it takes, or all and, later, whatever becomes idle."""
     if draft.shrinking:
-        short = -draft.free - draft.leaving
         idle = [candidate for candidate in draft.candidates(frozenset()) if candidate.idle]
-        victims = policy.choose_victims(short, idle)
-        draft.shrinking = draft.free < 0
-        for number in [candidate.number for candidate in idle] if victims is None else victims:
+        victims, _ = admission.choose(draft, (), (), idle, draft.models)
+        over = [
+            tenant for tenant, quota in tenants.quotas(draft, draft.models) if tenants.charged(draft, tenant) > quota
+        ]
+        draft.shrinking = draft.free < 0 or bool(over)
+        for number in victims:
             draft.evict(draft.generations[number])
 
 
@@ -231,7 +236,7 @@ def _refuse_the_late(draft: Draft) -> None:
             draft.refuse(entry, signals.TimedOut("room"))
             _go_on_without(draft, entry)
         else:
-            draft.refuse(entry, signals.Exhausted(draft.set_nbytes(entry.keys)))
+            draft.refuse(entry, admission.no_room(draft, entry))
 
 
 def _forget_the_retired(draft: Draft) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lifecycle_explorer import EAGER, Scenario, explore
 
-from lifecycle.config import ModelConfig
+from lifecycle.config import ModelConfig, Tenant
 from lifecycle.states import Phase
 
 COLD = ModelConfig(warm_up=False)
@@ -79,6 +79,32 @@ SCENARIOS = {
         (("A", 2.0), ("B", 2.0), ("C", 2.0)),
         configs={"B": ModelConfig(warm_up=False, pinned=True)},
         orders=("budget 2",),
+    ),
+    "quota": Scenario(
+        {"A": 1, "B": 1, "C": 1},
+        2,
+        (("A", 2.0), ("B", 2.0), ("C", 2.0)),
+        owners={"A": "t", "B": "t", "C": "u"},
+        tenants={"t": Tenant(quota_nbytes=1)},
+        failures=1,
+        again=1,
+    ),
+    "quotas of those who share": Scenario(
+        {"A": 1, "B": 2},
+        3,
+        (("A", 2.0), ("B", 2.0), ("A", 2.0)),
+        owners={"A": "t", "B": "tu"},
+        tenants={"t": Tenant(quota_nbytes=1), "u": Tenant(quota_nbytes=2)},
+        orders=("quota u1", "prefetch AB"),
+    ),
+    "guarantee": Scenario(
+        {"A": 1, "B": 1, "C": 1},
+        2,
+        (("A", 2.0), ("B", 2.0), ("C", 2.0)),
+        owners={"A": "u", "B": "t", "C": "t"},
+        tenants={"u": Tenant(guaranteed_nbytes=1)},
+        again=1,
+        orders=("prefetch C",),
     ),
     "hot swap": Scenario(
         {"A": 1, "X": 1},

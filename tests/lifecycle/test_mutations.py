@@ -13,7 +13,8 @@ import pytest
 from lifecycle_explorer import Scenario, explore
 from lifecycle_fakes import COLD, Bench, Call, FakeSpec
 
-from lifecycle import BudgetExhausted, ModelConfig, ModelRef, admission, policy, transitions
+from lifecycle import BudgetExhausted, ModelConfig, ModelRef, admission, policy, tenants, transitions
+from lifecycle.config import Tenant
 from lifecycle.draft import Draft
 from lifecycle.handle import ModelHandle
 from lifecycle.keeper import Keeper
@@ -35,6 +36,14 @@ MEASURED = Scenario({"A": 1, "B": 1}, 2, (("A", 2.0), ("B", 2.0)), measured={"A"
 ORDERED = Scenario({"A": 1}, 2, (("A", 2.0), ("A", 2.0)), failures=1, orders=("unload A",))
 
 SHRUNK = Scenario({"A": 1, "B": 1}, 2, (("A", 2.0), ("B", 2.0)), orders=("budget 1",))
+RATIONED = Scenario(
+    {"A": 1, "B": 1, "C": 1},
+    2,
+    (("A", 2.0), ("B", 2.0), ("C", 2.0)),
+    owners={"A": "u", "B": "t", "C": "t"},
+    tenants={"u": Tenant(guaranteed_nbytes=1), "t": Tenant(quota_nbytes=1)},
+)
+GUARANTEED = replace(RATIONED, tenants={"u": Tenant(guaranteed_nbytes=1)})
 SWAPPED = Scenario({"A": 1, "B": 1, "X": 1}, 2, (("A", 2.0), ("B", 2.0)), swaps=(("A>X", 2.0),))
 
 
@@ -247,7 +256,7 @@ def loads_first_and_makes_room_after(patch: pytest.MonkeyPatch) -> None:
 
 def eviction_ignores_references(patch: pytest.MonkeyPatch) -> None:
     def all_claimed(self: Draft, entry: Any) -> list[policy.Candidate]:
-        return [self._candidate(g) for g in self.generations.values() if g.claimed_by == entry.number]
+        return [self.candidate(g) for g in self.generations.values() if g.claimed_by == entry.number]
 
     patch.setattr(Draft, "claimed_and_idle", all_claimed)
 
@@ -287,6 +296,14 @@ def shrinking_ends_too_early(patch: pytest.MonkeyPatch) -> None:
         draft.shrinking = False
 
     patch.setattr(transitions, "RULES", tuple(shrink_once if r is shrink else r for r in transitions.RULES))
+
+
+def quotas_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(tenants, "quotas", lambda *_: [])
+
+
+def guarantees_are_not_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(tenants, "guaranteed", lambda *_: set())
 
 
 def swap_drives_out_what_it_replaces(patch: pytest.MonkeyPatch) -> None:
@@ -329,6 +346,8 @@ SWITCHES: list[tuple[Switch, Check]] = [
     (victims_are_not_planned_as_a_set, walk(CROWDED)),
     (claims_are_forgotten, check_claim),
     (shrinking_ends_too_early, walk(SHRUNK)),
+    (quotas_are_not_looked_at, walk(RATIONED)),
+    (guarantees_are_not_kept, walk(GUARANTEED)),
     (swap_drives_out_what_it_replaces, check_swap),
     (waiters_stay_with_the_old_name, walk(SWAPPED)),
     (retired_model_is_closed_at_once, walk(SWAPPED)),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lifecycle import signals
-from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig
+from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig, Tenant
 from lifecycle.events import ModelEvicted, ModelExpired
 from lifecycle.states import IN_FLIGHT, Generation, Job, Limits, Phase, State, observe
 from lifecycle.transitions import step
@@ -49,7 +49,9 @@ class Scenario:
     again: int = 0  # how often a caller that is done may ask again
     shared: dict[str, str] = field(default_factory=dict)
     swaps: tuple[tuple[str, float], ...] = ()
-    orders: tuple[str, ...] = ()  # "unload A", "unload-now A", "prefetch AB", "budget 1", "close"
+    owners: dict[str, str] = field(default_factory=dict)  # letters of the tenants that use a key
+    tenants: dict[str, Tenant] = field(default_factory=dict)
+    orders: tuple[str, ...] = ()  # "unload A", "unload-now A", "prefetch AB", "budget 1", "quota t1", "close"
     max_parallel_loads: int = 2
 
     def start(self) -> World:
@@ -60,16 +62,23 @@ class Scenario:
         jobs: frozenset[tuple[int, Job]] = frozenset()
         later = {swap[-1] for swap, _ in self.swaps}
         names = {name: self.shared.get(name, name) for name in [*self.sizes, *self.shared] if name not in later}
-        for name, nbytes in self.sizes.items():
+        for name in self.sizes:
             if name not in later:
-                state, effects = step(state, signals.Register(key(name), nbytes, self.configs.get(name, LAZY)), 0.0)
+                state, effects = step(state, self.registration(name), 0.0)
                 jobs |= {(e.generation, e.job) for e in effects if isinstance(e, signals.Start)}
+        for tenant, settings in self.tenants.items():
+            state, _ = step(state, signals.SetTenant(tenant, settings), 0.0)
         callers = [Caller(names, timeout) for names, timeout in self.callers]
         callers += [Caller(swap[0], timeout, swap=swap[-1], drain=">>" in swap) for swap, timeout in self.swaps]
         return World(
             state, jobs, jobs, tuple(callers), tuple(sorted(names.items())),
             self.failures, self.cancels, self.clock_steps, self.again, self.orders,
         )  # fmt: skip
+
+    def registration(self, name: str) -> signals.Register:
+        """Return the input that makes a key known."""
+        config = self.configs.get(name, LAZY)
+        return signals.Register(key(name), self.sizes[name], config, tuple(self.owners.get(name, "")))
 
 
 @dataclass(frozen=True)
@@ -165,6 +174,7 @@ class World:
             state.closing,
             state.shrinking,
             state.limits.budget_nbytes,
+            tuple(state.tenants.items()),
             self.failures,
             self.cancels,
             self.clock_steps,
@@ -240,7 +250,7 @@ def moves(scenario: Scenario, world: World, report: Report | None = None) -> Ite
     for index, order in enumerate(world.orders):
         rest = (*world.orders[:index], *world.orders[index + 1 :])
         asked = order_input(order, world.state.now)
-        shrunk = world.has_shrunk or isinstance(asked, signals.SetBudget)
+        shrunk = world.has_shrunk or isinstance(asked, signals.SetBudget | signals.SetTenant)
         yield happen(replace(world, orders=rest, has_shrunk=shrunk), asked, report=report)
 
 
@@ -254,6 +264,8 @@ def order_input(order: str, now: float) -> signals.Input:
             return signals.UnloadAsked(key(names), now)
         case "budget":
             return signals.SetBudget(int(names))
+        case "quota":
+            return signals.SetTenant(names[0], Tenant(int(names[1])))
         case "prefetch":
             return signals.Prefetch(tuple(map(key, names)))
         case _:
@@ -303,8 +315,7 @@ def swap_moves(scenario: Scenario, world: World, index: int, report: Report | No
     elif not caller.turn and not world.state.closing:
         turn = 1 + max(c.turn for c in world.callers)
         begun = change(world, index, turn=turn, drain=False)
-        register = signals.Register(key(caller.swap), scenario.sizes[caller.swap], LAZY)
-        begun = ask(happen(begun, register, report=report), index, report)
+        begun = ask(happen(begun, scenario.registration(caller.swap), report=report), index, report)
         if caller.drain and begun.callers[index].ending:
             begun = ask(change(begun, index, ending=False, drain=True), index, report)
         yield begun
@@ -418,6 +429,10 @@ def check(world: World) -> None:
     require(state.charged_nbytes == sum(g.charged_nbytes for g in generations), "1: the ledger is the sum", world)
     within = state.charged_nbytes <= state.limits.budget_nbytes + excess
     require(within or world.has_shrunk, "2: the ledger is within the budget", world)
+    for tenant, settings in state.tenants.items():
+        quota = settings.quota_nbytes
+        fits = quota is None or charge(state, tenant, generations) <= quota + excess
+        require(fits or world.has_shrunk, "a tenant is within its quota", world)
     idle = [g for g in generations if g.is_open and not g.refs and g.number not in state.held()]
     evictable = [g for g in idle if not state.models[g.key].config.pinned]
     over = world.has_shrunk and surplus(replace(state, queue=()), wishes=False) < 0
@@ -462,6 +477,7 @@ def check_shape(world: World, g: Generation) -> None:
         require(claimers and g.phase is Phase.READY, "8: claims", world)
         in_use = g.refs or g.number in world.state.held()
         enough = surplus(world.state, wishes=False, last=g.claimed_by) >= 0
+        enough |= bool(world.state.tenants)  # a claim may be for a quota; if it is not let go, liveness will tell
         require(world.mail or in_use or enough, "8: a claimed one is closed at its last release, if needed", world)
         require(not world.state.models[g.key].config.pinned, "8: a pinned model is not claimed", world)
         require(all(g.key not in (*e.keys, *e.spared) for e in claimers), "8: nobody claims his own", world)
@@ -475,10 +491,10 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
     for g in evicted:
         require(not g.refs and g.number not in state.held(), "8: nobody in use is evicted", after)
         require(not before.models[g.key].config.pinned, "8: nobody pinned is evicted", after)
-        require(g.charged_nbytes > spare, "8: no victim more than needed", after)
+        require(g.charged_nbytes > spare or state.tenants, "8: no victim more than needed", after)
         waiting = [e for e in (*before.queue, *state.queue) if e.generations is None]
         others = before.wishes or isinstance(event, signals.Request | signals.Prefetch | signals.Redirect)
-        others = others or before.shrinking or isinstance(event, signals.SetBudget)
+        others = others or before.shrinking or isinstance(event, signals.SetBudget | signals.SetTenant)
         require(others or any(g.key not in e.spared for e in waiting), "a swap spares what it replaces", after)
     most = max(before.charged_nbytes, state.limits.budget_nbytes)
     grown = state.charged_nbytes > most and not isinstance(event, signals.Loaded)
@@ -486,6 +502,8 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
     for number in state.generations.keys() - before.generations.keys():
         g = state.generations[number]
         require(g.charged_nbytes == before.models[g.key].nbytes, "1: what is loaded was reserved before", after)
+    claimed = [g for n, g in state.generations.items() if g.claimed_by and not before.generations[n].claimed_by]
+    check_guarantees(before, after, [*evicted, *claimed])
     if isinstance(event, signals.Loaded):
         require(state.generations[event.generation].charged_nbytes == event.nbytes, "1: the measured is charged", after)
     if isinstance(event, signals.Cancel):
@@ -501,6 +519,25 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
             require(config.ttl_s is not None and g.last_used + config.ttl_s <= state.now, "13: TTL", after)
             require(not g.refs and not config.pinned, "13: nobody in use expires", after)
     check_bytes(before, event, after)
+
+
+def check_guarantees(before: State, after: World, taken: list[Generation]) -> None:
+    """Check that a tenant within its guarantee loses nothing unless a key that it uses itself is to be loaded."""
+    state = after.state
+    asked = {k for e in (*before.queue, *state.queue) for k in e.keys} | {
+        w.key for w in (*before.wishes, *state.wishes)
+    }
+    asking = {tenant for k in asked if not is_live(before, k) for tenant in state.models[k].tenants}
+    for tenant in {t for g in taken for t in state.models[g.key].tenants} & state.tenants.keys() - asking:
+        live = [g for g in before.generations.values() if g.is_live]
+        within = 0 < charge(before, tenant, live) <= state.tenants[tenant].guaranteed_nbytes
+        require(not within or before.shrinking, "a guarantee is kept", after)
+
+
+def charge(state: State, tenant: str, generations: list[Generation]) -> int:
+    """Return a tenant's part of what is charged for these generations."""
+    models = [(state.models[g.key].tenants, g.charged_nbytes) for g in generations]
+    return sum(math.ceil(nbytes / len(users)) for users, nbytes in models if tenant in users)
 
 
 def surplus(state: State, *, wishes: bool, last: float = math.inf) -> int:

@@ -1,0 +1,79 @@
+"""What tenants are charged, may take and are sure of: pure questions about a draft.
+
+A tenant uses a key if one of its refs means it. The bytes of an instance are charged in equal parts (rounded up) to
+the tenants that use its key, whoever asked first and whoever leases it: so what a tenant is charged follows from the
+states and the registrations alone. A guarantee covers the most valuable instances of a tenant that fit into it
+together, those in use or loading before idle ones; nobody else's load may drive these out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from lifecycle import policy
+from lifecycle.states import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from lifecycle.config import InstanceKey
+    from lifecycle.draft import Draft
+    from lifecycle.states import Model
+
+
+def share(model: Model, nbytes: int, tenant: str) -> int:
+    """Return a tenant's part of the bytes of an instance of this model."""
+    return math.ceil(nbytes / len(model.tenants)) if tenant in model.tenants else 0
+
+
+def charged(draft: Draft, tenant: str, claims: Collection[int] | None = None) -> int:
+    """Return what a tenant is charged; given claims, without what is leaving or claimed by these admissions."""
+    out = (Phase.DRAINING, Phase.UNLOADING)
+    return sum(
+        share(draft.models[g.key], g.charged_nbytes, tenant)
+        for g in draft.generations.values()
+        if claims is None or (g.phase not in out and g.claimed_by not in claims)
+    )
+
+
+def wanted(draft: Draft, tenant: str, keys: Iterable[InstanceKey]) -> int:
+    """Return a tenant's part of what loading these keys would reserve."""
+    return sum(share(draft.models[key], draft.models[key].nbytes, tenant) for key in keys)
+
+
+def users(draft: Draft, keys: Iterable[InstanceKey]) -> set[str]:
+    """Return the tenants that use one of these keys."""
+    return {tenant for key in keys for tenant in draft.models[key].tenants}
+
+
+def quotas(draft: Draft, keys: Iterable[InstanceKey]) -> list[tuple[str, int]]:
+    """Return the quota of every tenant that uses one of these keys and has one."""
+    settings = [
+        (tenant, draft.tenants[tenant].quota_nbytes) for tenant in users(draft, keys) if tenant in draft.tenants
+    ]
+    return sorted((tenant, quota) for tenant, quota in settings if quota is not None)
+
+
+def guaranteed(draft: Draft, beneficiaries: Collection[str]) -> set[int]:
+    """Return the instances that may not leave for the sake of these tenants, because others are sure of them."""
+    found: set[int] = set()
+    for tenant, settings in draft.tenants.items():
+        left = 0 if tenant in beneficiaries else settings.guaranteed_nbytes
+        own = [g for g in draft.generations.values() if g.is_live and tenant in draft.models[g.key].tenants]
+        own.sort(key=lambda g: policy.eviction_order(draft.candidate(g)), reverse=True)
+        for generation in own if left else ():
+            part = share(draft.models[generation.key], generation.charged_nbytes, tenant)
+            if part <= left:
+                left -= part
+                found.add(generation.number)
+    return found
+
+
+def over_share(draft: Draft, keys: Collection[InstanceKey]) -> set[str]:
+    """Return the tenants with settings that would be over their guarantee with these keys loaded."""
+    return {
+        tenant
+        for tenant in users(draft, keys) & draft.tenants.keys()
+        if charged(draft, tenant) + wanted(draft, tenant, keys) > draft.tenants[tenant].guaranteed_nbytes
+    }
