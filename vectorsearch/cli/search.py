@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ import typer
 from rich.text import Text
 
 from backends import catalogue
+from backends.errors import ModelUnavailable
 from vectorsearch import config
 from vectorsearch.cli import output
 from vectorsearch.cli.group import FAILED
@@ -73,7 +75,8 @@ def search(
     chosen = as_mode(mode)
     reranker = reranker_option(rerank)
     with open_existing(db, backend=backend) as database:
-        fetch_for_search(database, chosen, reranker)
+        with contextlib.suppress(ModelUnavailable):  # the search tells what it has to go without, or that it can't
+            fetch_for_search(database, chosen, reranker)
         result = database.search(
             query, k=k, mode=chosen, filter=wanted or None, rerank=reranker, rerank_depth=rerank_depth
         )
@@ -152,7 +155,7 @@ def _print_hits(result: SearchResult) -> None:
         for line, style in ((hit.title, ""), (hit.text[:1000], "dim")):
             if line:
                 output.print_clipped(Text(" " * (width + 2)).append(output.one_line(line), style=style))
-    stages = [result.plan.mode] + (["rerank"] if result.plan.rerank else [])
+    stages = [result.plan.mode] + (["rerank"] if any("rerank" in hit.scores for hit in result) else [])
     found = output.counted(len(result), "hit") if result.hits else "no hits"
     documents = output.counted(result.plan.documents, "document")
     time = output.format_ms(result.latency_ms)

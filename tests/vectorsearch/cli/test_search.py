@@ -9,6 +9,8 @@ import pytest
 import typer
 
 import vectorsearch as vs
+from backends import catalogue
+from backends.errors import ModelUnavailable
 from vectorsearch.cli.search import parse_filters
 from vectorsearch.storage import store
 
@@ -169,3 +171,21 @@ def test_hits_are_found_when_the_folder_may_only_be_read(
 
     monkeypatch.setattr(store, "WriterLock", refuse)
     assert run("search", "sleep thread", "--db", db, "--json").json["hits"][0]["id"] == "time.sleep"
+
+
+@pytest.mark.usefixtures("fake_models")
+def test_hits_are_printed_when_a_model_can_not_be_fetched(
+    run: Callable, db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a network the hits of the other stages come, a warning tells why, and the exit code is 1."""
+
+    def offline(*_: object) -> None:
+        raise ModelUnavailable("no source has it")
+
+    monkeypatch.setattr(catalogue, "ensure", offline)
+    done = run("search", "sleep thread", "--db", db, "--rerank", "fake-reranker", "--backend", "fake")
+    assert done.exit_code == 1
+    assert "time.sleep" in done.stdout
+    assert "lexical, " in done.stdout
+    assert "rerank:unavailable" in done.stderr
+    assert "no source has it" in done.stderr
