@@ -121,6 +121,7 @@ class Watchdog:
             self._report(stall)
 
     def __enter__(self) -> Self:
+        self._stopped.clear()
         self._thread = threading.Thread(target=self._run, name="lifecycle-watchdog", daemon=True)
         self._thread.start()
         return self

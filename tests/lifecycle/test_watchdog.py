@@ -142,7 +142,7 @@ def test_silent_keeper_is_reported_when_it_hangs(bench: MakeBench) -> None:
 
 
 def test_watchdog_checks_by_itself_when_it_is_entered() -> None:
-    """As a context manager it reports on a thread of its own, also after its callback has raised."""
+    """As a context manager, entered again as well, it reports on a thread of its own, whatever its callback raises."""
     loader = FakeLoader()
     gate = loader.hold("A")
     told = threading.Event()
@@ -151,12 +151,22 @@ def test_watchdog_checks_by_itself_when_it_is_entered() -> None:
         told.set()
         raise ZeroDivisionError
 
-    with ModelManager(1) as manager, Watchdog(manager, stall_s=0.01, report=report):
+    with ModelManager(1) as manager:
         manager.register(ModelRef("t", "A"), FakeSpec("A", 1, 1), loader)
-        caller = Call(lambda: lease_once(manager))
-        assert told.wait(60.0)
-        gate.opened.set()
-        caller.result()
+        watchdog = Watchdog(manager, stall_s=0.01, report=report)
+        with watchdog:
+            caller = Call(lambda: lease_once(manager))
+            assert told.wait(60.0)
+            gate.opened.set()
+            caller.result()
+        told.clear()
+        gate.opened.clear()
+        manager.unload(ModelRef("t", "A"))
+        with watchdog:
+            caller = Call(lambda: lease_once(manager))
+            assert told.wait(60.0)
+            gate.opened.set()
+            caller.result()
 
 
 def lease_once(manager: ModelManager) -> None:
