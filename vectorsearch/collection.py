@@ -93,6 +93,7 @@ class Collection:
         Raises:
             DatabaseClosed: after `close()`.
             ReadOnlyDatabase: it was opened with `read_only`.
+            DatabaseLocked: this process was forked from the one that opened it.
         """
         self._store.check_writable()
 
@@ -187,7 +188,7 @@ class Collection:
         Raises:
             IndexUnwritable: the files can't be written. No document is lost: the next opening builds them again.
         """
-        if not self._store.read_only:
+        if not (self._store.read_only or self._store.forked):
             self._lexical.save()
             self._dense.save()
 

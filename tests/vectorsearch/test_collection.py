@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -300,3 +301,19 @@ def test_each_search_is_right_when_threads_write_and_read(collection: Collection
     for reader in readers:
         reader.join()
     assert faults == []
+
+
+def test_a_forked_process_can_not_write_when_its_parent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S40: a copy that a fork made refuses writes and flushes nothing; its parent's next write succeeds."""
+    with Collection.open(tmp_path / "db") as collection:
+        collection.write([Document("a", "text")])
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: 1)
+            with pytest.raises(DatabaseLocked, match="forked"):
+                collection.write([Document("b", "text")])
+            with pytest.raises(DatabaseLocked, match="forked"):
+                collection.delete(["a"])
+            collection.flush()
+            assert not (tmp_path / "db" / "lexical").exists()
+        collection.write([Document("c", "text")])
+        assert collection.count() == 2

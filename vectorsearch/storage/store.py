@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from backends.errors import InvalidInput
 from vectorsearch.storage import failpoints
-from vectorsearch.storage.errors import DatabaseClosed, ReadOnlyDatabase
+from vectorsearch.storage.errors import DatabaseClosed, DatabaseLocked, ReadOnlyDatabase
 from vectorsearch.storage.lock import WriterLock
 from vectorsearch.storage.pool import ReadPool
 from vectorsearch.storage.records import check_dims, existing_ids, to_document, to_records
@@ -44,6 +45,7 @@ class Store:
             holds_database(folder, read_only=read_only)
         self.folder = folder
         self.read_only = read_only
+        self._process = os.getpid()
         self._write_lock = threading.Lock()  # one transaction at a time; taken before nothing else of this object
         self._writer: sqlite3.Connection | None = None
         self._lock: WriterLock | None = None
@@ -76,6 +78,11 @@ class Store:
     def closed(self) -> bool:
         """Tell whether `close` was called."""
         return self._pool.closed
+
+    @property
+    def forked(self) -> bool:
+        """Tell whether this process got the store by a fork: its parent goes on writing, unaware of it."""
+        return os.getpid() != self._process
 
     @property
     def dim(self) -> int | None:
@@ -182,11 +189,17 @@ class Store:
         Raises:
             DatabaseClosed: after `close()`.
             ReadOnlyDatabase: it was opened with `read_only`.
+            DatabaseLocked: this process was forked from the one that opened it.
         """
         if self.read_only:
             raise ReadOnlyDatabase(f"database {str(self.folder)!r} is open read-only: open it without read_only")
         if self.closed:
             raise DatabaseClosed("the database is closed: open it again")
+        if self.forked:
+            raise DatabaseLocked(
+                f"database {str(self.folder)!r} is open for writing in process {self._process}, which this one was "
+                "forked from: write there, or open it here with read_only=True"
+            )
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
