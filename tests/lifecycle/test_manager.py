@@ -102,8 +102,10 @@ def test_small_one_overtakes_when_it_takes_nothing_that_others_wait_for(bench: M
         b.waiting(1)
         b.use("S")
         assert b.loads("L") == 0
+        gate = b.loader.hold("T")  # it takes the room of S, and would else be done before anybody looks
         small = b.later("T")
         b.waiting(2)
+        gate.opened.set()
     large.result()
     small.result()
 
