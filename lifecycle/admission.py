@@ -176,7 +176,7 @@ def grant_wishes(draft: Draft) -> None:
         wanted = {key} | earlier.missing
         has_room = choose(draft, wanted, earlier.admissions, [], {key})[1]
         if not (undecided or wish.eager or draft.live(key) or has_room):
-            idle = [c for c in _pool(draft, {key}, earlier.keys) if c.idle and c.last_used > c.ready_at]
+            idle = [c for c in _pool(draft, {key}, earlier.keys) if c.idle and not c.young and c.last_used > c.ready_at]
             plan, has_room = choose(draft, wanted, earlier.admissions, idle, {key})
             for number in plan if has_room else ():
                 draft.evict(draft.generations[number])

@@ -52,22 +52,27 @@ class ModelConfig:
 
     `ttl_s` counts from the last release: 0 unloads after the last lease, None never expires (the model can still
     be evicted). `priority`: the higher number is evicted first. `pinned`: never evicted, never expires; only
-    `unload` and `close` end it. `warm_up` runs the model's own `warm_up()`, if it has one, before the first lease.
+    `unload` and `close` end it. `min_residency_s`: for so long after its load an idle model is evicted only if no
+    other idle one will do, and not for a prefetch. `warm_up` runs the model's own `warm_up()`, if it has one, before
+    the first lease.
 
     Raises:
-        InvalidInput: `ttl_s` is negative, or `load_timeout_s` is not positive.
+        InvalidInput: `ttl_s` or `min_residency_s` is negative, or `load_timeout_s` is not positive.
     """
 
     load_policy: LoadPolicy = LoadPolicy.LAZY
     ttl_s: float | None = None
     priority: int = 0
     pinned: bool = False
+    min_residency_s: float = 0.0
     warm_up: bool = True
     load_timeout_s: float = 120.0
 
     def __post_init__(self) -> None:
         if self.ttl_s is not None and not self.ttl_s >= 0:
             raise InvalidInput(f"ttl_s is {self.ttl_s}: give seconds >= 0, or None for a model that never expires")
+        if not 0 <= self.min_residency_s < math.inf:
+            raise InvalidInput(f"min_residency_s is {self.min_residency_s}: give finite seconds >= 0")
         if not self.load_timeout_s > 0:
             raise InvalidInput(f"load_timeout_s is {self.load_timeout_s}: give seconds > 0")
 
@@ -98,6 +103,7 @@ def merge_configs(configs: Iterable[ModelConfig]) -> ModelConfig:
         ttl_s=None if ttl_s == math.inf else ttl_s,
         priority=min(config.priority for config in every),
         pinned=any(config.pinned for config in every),
+        min_residency_s=max(config.min_residency_s for config in every),
         warm_up=any(config.warm_up for config in every),
         load_timeout_s=max(config.load_timeout_s for config in every),
     )

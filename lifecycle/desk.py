@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from backends.errors import InvalidInput
 from lifecycle import events
-from lifecycle.lease import Leak, Lease, LeaseSet
+from lifecycle.lease import KeptLease, Leak, Lease, LeaseSet
 from lifecycle.names import Names
 from lifecycle.waiting import Wait
 
@@ -43,19 +43,25 @@ class LeaseDesk:
         """
         return self._names.key_of(ref)
 
-    def lease(self, ref: ModelRef, timeout_s: float = 30.0) -> Lease:
+    def lease(self, ref: ModelRef, timeout_s: float = 30.0, *, ttl_s: float | None = None) -> Lease:
         """Return a lease: `with manager.lease(ref) as model`. It is taken on entering, once.
 
         Entering waits up to `timeout_s` for room and for the load, and goes on loading if that was too short. With
-        0 it never waits: a model that is not loaded raises, though its load begins if there is free room.
+        0 it never waits: a model that is not loaded raises, though its load begins if there is free room. With `ttl_s`
+        the instance expires so long after this lease (0: at once, infinity: never), until another lease says otherwise.
 
         Raises (on entering):
             BudgetExhausted: it can never fit, or `timeout_s` is 0 and there is no free room.
             LeaseTimeout: it was not to be had in time.
             LoadFailed: its loader raised, now or less than `retry_after_s` ago.
             ModelNotRegistered, ManagerClosed, LeaseReused.
+            InvalidInput (at once): `ttl_s` is negative.
         """
-        return Lease(self, (ref,), timeout_s)
+        if ttl_s is None:
+            return Lease(self, (ref,), timeout_s)
+        if not ttl_s >= 0:
+            raise InvalidInput(f"ttl_s is {ttl_s}: give seconds >= 0")
+        return KeptLease(self, (ref,), timeout_s, ttl_s)
 
     def lease_set(self, refs: Iterable[ModelRef], timeout_s: float = 30.0) -> LeaseSet:
         """Return a lease on several models at once, all or none; the block's value is a tuple in the refs' order.
@@ -87,6 +93,10 @@ class LeaseDesk:
     def wait_for(self, lease: LeaseSet, done: threading.Event) -> Wait:
         """Return a lease's wait, not begun; `admit` and `lifecycle.aio` wait by it."""
         return Wait(self._keeper, self.clock, lease, done)
+
+    def keep(self, generation: int, ttl_s: float) -> None:
+        """Give an instance another time to live; a lease that has its own calls this when it ends."""
+        self._keeper.send(lambda: self._keeper.keep(generation, ttl_s))
 
     def report_leak(self, leak: Leak) -> None:
         """Note a lease that was garbage-collected open; called from its finalizer."""

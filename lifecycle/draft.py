@@ -118,7 +118,14 @@ class Draft:
             priority=self.models[generation.key].config.priority,
             ready_at=generation.ready_at,
             last_used=generation.last_used,
+            young=self.is_young(generation),
         )
+
+    def is_young(self, generation: Generation) -> bool:
+        """Return whether it stays for its minimum residency; what was only prefetched has no claim to that."""
+        age_s = self.now - generation.ready_at
+        was_asked_for = not generation.eager or generation.last_used > generation.ready_at
+        return was_asked_for and age_s < self.models[generation.key].config.min_residency_s
 
     # Moves.
 

@@ -128,6 +128,13 @@ class Keeper:
         self.happen(signals.Request(ticket.number, keys, deadline, ticket.spared))
         ticket.lease.cold = not ticket.done.is_set()
 
+    def keep(self, number: int, ttl_s: float) -> None:
+        """Give an instance another time to live."""
+        self.happen(signals.Keep(number, ttl_s))
+        if number in self.state.generations:
+            self.publish_key(self.state.generations[number].key)
+            self.tick()  # another last lease may have ended before its gate was watched
+
     def redirect(self) -> None:
         """Let everybody who waits wait for what his refs mean now; nobody loses his place."""
         for ticket in list(self._tickets.values()):
@@ -169,8 +176,9 @@ class Keeper:
         """Let hits in through every ref of the handle's key."""
         generation = self.state.generations[handle.generation]
         handle.last_used = max(handle.last_used, generation.last_used)
-        config = self.state.models[handle.key].config
-        handle.open_gate(watched=(config.ttl_s == 0 or self.state.shrinking) and not config.pinned)
+        is_pinned = self.state.models[handle.key].config.pinned
+        goes_at_once = self.state.shrinking or self.state.ttl_s(generation) == 0
+        handle.open_gate(watched=goes_at_once and not is_pinned)
         for ref in self.instances[handle.key].refs:
             self.open_handles[ref] = handle
 

@@ -34,6 +34,9 @@ class Desk(Protocol):
     def key_of(self, ref: ModelRef) -> InstanceKey:
         """Return the key under which the ref is registered."""
 
+    def keep(self, generation: int, ttl_s: float) -> None:
+        """Give an instance another time to live, soon; waits for nothing."""
+
     def report_leak(self, leak: Leak) -> None:
         """Note a lease that nobody closed; called from a finalizer, so it takes no lock."""
 
@@ -195,3 +198,25 @@ class Lease(LeaseSet):
         if self._is_open:
             self.handles[0].release(id(self), self._desk.clock())
             self._is_open = False
+
+
+class KeptLease(Lease):
+    """A lease that says for how long its model stays after it; made by `ModelManager.lease` with a `ttl_s`."""
+
+    __slots__ = ("ttl_s",)
+
+    def __init__(self, desk: Desk, refs: tuple[ModelRef, ...], timeout_s: float, ttl_s: float) -> None:
+        super().__init__(desk, refs, timeout_s)
+        self.ttl_s = ttl_s
+
+    def release(self) -> None:
+        """Return the model, and tell for how long it should stay."""
+        was_open = self._is_open
+        super().release()
+        if was_open:
+            self._desk.keep(self.handles[0].generation, self.ttl_s)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class Candidate:
     """A generation that may be asked to leave. `last_used` is the time of its last release, at first `ready_at`.
 
-    It is `own` if it belongs to the very tenant that asks, and that has more than its share.
+    It is `young` if its minimum residency is not over, and `own` if it belongs to the very tenant that asks, and that
+    has more than its share.
     """
 
     number: int
@@ -23,11 +24,19 @@ class Candidate:
     ready_at: float
     last_used: float
     own: bool = False
+    young: bool = False
 
 
-def eviction_order(candidate: Candidate) -> tuple[bool, bool, int, float, int]:
-    """Return the sort key: idle before leased, own ones first, higher priority number first, then LRU."""
-    return (not candidate.idle, not candidate.own, -candidate.priority, candidate.last_used, candidate.number)
+def eviction_order(candidate: Candidate) -> tuple[bool, bool, bool, int, float, int]:
+    """Return the sort key: idle before leased, young ones last, own ones first, higher priority number first, LRU."""
+    return (
+        not candidate.idle,
+        candidate.young,
+        not candidate.own,
+        -candidate.priority,
+        candidate.last_used,
+        candidate.number,
+    )
 
 
 def choose_victims(short_nbytes: int, candidates: Iterable[Candidate]) -> tuple[int, ...] | None:

@@ -90,6 +90,14 @@ class Unloaded:
 
 
 @dataclass(frozen=True, slots=True)
+class Keep:
+    """A lease that has just ended wants this instance to have another time to live than its config's."""
+
+    generation: int
+    ttl_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class UnloadAsked:
     """The key's instance must leave by `drain_by`. If that is now and it is in use, nothing happens."""
 
@@ -142,6 +150,7 @@ Input = (
     | Warmed
     | JobFailed
     | Unloaded
+    | Keep
     | UnloadAsked
     | Retire
     | SetBudget

@@ -96,7 +96,8 @@ class Generation:
     `job` is the backend code running for it, and `deadline` that job's. `drain_by`, once finite, means that it must
     leave as soon as nobody uses it, and by then. `claimed_by` is the admission that waits for its last lease:
     until that admission ends, nobody else may take a new one. A QUARANTINED generation keeps its job until its late
-    completion. If `close()` raised it `is_lost`: its bytes are never known to be free.
+    completion. `own_ttl_s` overrides its config's. If `close()` raised it `is_lost`: its bytes are never known to be
+    free.
     """
 
     number: int
@@ -113,6 +114,7 @@ class Generation:
     ready_at: float = 0.0
     last_used: float = 0.0
     eager: bool = False
+    own_ttl_s: float | None = None
     error: BaseException | None = None
     is_lost: bool = False
 
@@ -196,6 +198,10 @@ class State:
         """Return whether nothing can happen any more."""
         return self.closing and all(generation.is_lost for generation in self.generations.values())
 
+    def ttl_s(self, generation: Generation) -> float:
+        """Return after how long an idle generation expires: infinity is never."""
+        return ttl_of(self.models[generation.key], generation)
+
     def is_leaving(self, number: int) -> bool:
         """Return whether a generation is still there, and is not given up."""
         generation = self.generations.get(number)
@@ -223,20 +229,28 @@ class State:
         times = [retry_at for retry_at in retries if retry_at > self.now]
         held = self.held()
         for generation in self.generations.values():
-            config = self.models[generation.key].config
+            ttl_s = self.ttl_s(generation)
             if generation.phase is Phase.QUARANTINED:
                 continue
             if generation.job is not None:
                 times.append(generation.deadline)
             elif generation.phase is Phase.DRAINING:
                 times.append(generation.drain_by)
-            elif generation.is_open and config.ttl_s is not None and not config.pinned:
+            elif generation.is_open and ttl_s < math.inf:
                 in_use = generation.refs > 0 or generation.number in held
                 if not in_use:
-                    times.append(generation.last_used + config.ttl_s)
-                elif config.ttl_s > 0:  # a handle with a TTL of 0 reports its last release by itself
-                    times.append(self.now + config.ttl_s)
+                    times.append(generation.last_used + ttl_s)
+                elif ttl_s > 0:  # a handle with a TTL of 0 reports its last release by itself
+                    times.append(self.now + ttl_s)
         return min(times, default=math.inf)
+
+
+def ttl_of(model: Model, generation: Generation) -> float:
+    """Return a generation's time to live: its own, if a lease has set one, else its config's; infinity if pinned."""
+    config = model.config
+    own = generation.own_ttl_s
+    ttl_s = math.inf if config.ttl_s is None else config.ttl_s
+    return math.inf if config.pinned else ttl_s if own is None else own
 
 
 def observe(state: State, seen: Iterable[tuple[int, int, float]]) -> State:

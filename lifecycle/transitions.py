@@ -14,7 +14,7 @@ from lifecycle import admission, signals, tenants
 from lifecycle.config import LoadPolicy
 from lifecycle.draft import Draft
 from lifecycle.events import DeficitOpened, ModelExpired, ModelReady, ModelUnloaded
-from lifecycle.states import IN_FLIGHT, Admission, Generation, Job, Model, Phase, State
+from lifecycle.states import IN_FLIGHT, Admission, Generation, Job, Model, Phase, State, ttl_of
 
 if TYPE_CHECKING:
     from lifecycle.config import InstanceKey
@@ -63,6 +63,9 @@ def _apply(draft: Draft, event: signals.Input) -> None:  # noqa: C901, PLR0912 -
             gone = draft.generations[number]
             draft.remove(gone)
             draft.effects.append(ModelUnloaded(gone.key, number, gone.charged_nbytes))
+        case signals.Keep(number, ttl_s):
+            if number in draft.generations:
+                draft.put(draft.generations[number], own_ttl_s=ttl_s)
         case signals.UnloadAsked(key, drain_by):
             _unload_asked(draft, key, drain_by)
         case signals.Retire(key, drain_by):
@@ -178,14 +181,13 @@ def _let_go(draft: Draft) -> None:
     """Drain whoever must leave, expire whoever may, and close whoever nobody uses any more."""
     for generation in list(draft.generations.values()):
         idle = not draft.in_use(generation)
-        config = draft.models[generation.key].config
+        ttl_s = ttl_of(draft.models[generation.key], generation)
         match generation.phase:
             case Phase.READY if generation.drain_by < math.inf:
                 draft.put(generation, phase=Phase.DRAINING, claimed_by=None)
-            case Phase.READY if generation.is_open and idle and config.ttl_s is not None and not config.pinned:
-                if generation.last_used + config.ttl_s <= draft.now:
-                    draft.effects.append(ModelExpired(generation.key, generation.number, generation.charged_nbytes))
-                    draft.unload(generation)
+            case Phase.READY if generation.is_open and idle and generation.last_used + ttl_s <= draft.now:
+                draft.effects.append(ModelExpired(generation.key, generation.number, generation.charged_nbytes))
+                draft.unload(generation)
             case Phase.DRAINING | Phase.QUARANTINED if idle and generation.is_loaded:
                 draft.unload(generation)
 

@@ -106,6 +106,13 @@ SCENARIOS = {
         again=1,
         orders=("prefetch C",),
     ),
+    "minimum residency": Scenario(
+        {"A": 1, "B": 1, "C": 1},
+        2,
+        (("A", 5.0), ("B", 5.0), ("C", 5.0)),
+        configs={"A": ModelConfig(warm_up=False, min_residency_s=1.0)},
+        clock_steps=1,
+    ),
     "hot swap": Scenario(
         {"A": 1, "X": 1},
         2,

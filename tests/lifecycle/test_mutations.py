@@ -44,6 +44,12 @@ RATIONED = Scenario(
     tenants={"u": Tenant(guaranteed_nbytes=1), "t": Tenant(quota_nbytes=1)},
 )
 GUARANTEED = replace(RATIONED, tenants={"u": Tenant(guaranteed_nbytes=1)})
+YOUNG = Scenario(
+    {"A": 1, "B": 1, "C": 1},
+    2,
+    (("A", 2.0), ("B", 2.0), ("C", 2.0)),
+    configs={"A": ModelConfig(warm_up=False, min_residency_s=1.0)},
+)
 SWAPPED = Scenario({"A": 1, "B": 1, "X": 1}, 2, (("A", 2.0), ("B", 2.0)), swaps=(("A>X", 2.0),))
 
 
@@ -306,6 +312,10 @@ def guarantees_are_not_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tenants, "guaranteed", lambda *_: set())
 
 
+def youth_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Draft, "is_young", lambda *_: False)
+
+
 def swap_drives_out_what_it_replaces(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Swap, "spared", ())
 
@@ -348,6 +358,7 @@ SWITCHES: list[tuple[Switch, Check]] = [
     (shrinking_ends_too_early, walk(SHRUNK)),
     (quotas_are_not_looked_at, walk(RATIONED)),
     (guarantees_are_not_kept, walk(GUARANTEED)),
+    (youth_is_not_looked_at, walk(YOUNG)),
     (swap_drives_out_what_it_replaces, check_swap),
     (waiters_stay_with_the_old_name, walk(SWAPPED)),
     (retired_model_is_closed_at_once, walk(SWAPPED)),

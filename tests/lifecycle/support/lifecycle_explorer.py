@@ -503,6 +503,8 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
         g = state.generations[number]
         require(g.charged_nbytes == before.models[g.key].nbytes, "1: what is loaded was reserved before", after)
     claimed = [g for n, g in state.generations.items() if g.claimed_by and not before.generations[n].claimed_by]
+    unclaimed = [g for g in evicted if before.generations[g.number].claimed_by is None]
+    check_residency(state, unclaimed)
     check_guarantees(before, after, [*evicted, *claimed])
     if isinstance(event, signals.Loaded):
         require(state.generations[event.generation].charged_nbytes == event.nbytes, "1: the measured is charged", after)
@@ -519,6 +521,19 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
             require(config.ttl_s is not None and g.last_used + config.ttl_s <= state.now, "13: TTL", after)
             require(not g.refs and not config.pinned, "13: nobody in use expires", after)
     check_bytes(before, event, after)
+
+
+def check_residency(state: State, evicted: list[Generation]) -> None:
+    """Check that nobody young is evicted while somebody else as large is idle, whom no waiting caller wants."""
+    wanted = {k for e in state.queue for k in (*e.keys, *e.spared)}
+    for g in evicted:
+        if state.now - g.ready_at < state.models[g.key].config.min_residency_s and not g.eager:
+            others = [
+                o for o in state.generations.values() if o.is_open and not o.refs and o.number not in state.held()
+            ]
+            old = [o for o in others if state.now - o.ready_at >= state.models[o.key].config.min_residency_s]
+            spare = [o for o in old if o.key not in wanted and o.charged_nbytes >= g.charged_nbytes]
+            assert not spare, f"a young one was evicted beside {spare}\n{state}"
 
 
 def check_guarantees(before: State, after: World, taken: list[Generation]) -> None:
