@@ -29,11 +29,13 @@ VectorSearchError
 │   └── UnknownModel (LookupError)
 ├── LifecycleError                 a model could not be had
 │   ├── BudgetExhausted
+│   │   └── QuotaExhausted
 │   ├── LeaseReused
 │   ├── LeaseTimeout (TimeoutError)
 │   ├── LoadFailed
 │   ├── ManagerClosed
 │   ├── ModelNotRegistered (LookupError)
+│   ├── ReplaceOvertaken
 │   ├── UnloadFailed
 │   └── UnloadTimeout (TimeoutError)
 ├── RerankError                    a reranker of the caller's own failed
@@ -61,6 +63,8 @@ from lifecycle.errors import (
     LoadFailed,
     ManagerClosed,
     ModelNotRegistered,
+    QuotaExhausted,
+    ReplaceOvertaken,
     UnloadFailed,
     UnloadTimeout,
 )
@@ -111,7 +115,9 @@ __all__ = [
     "NewerFormat",
     "NonFiniteVector",
     "NotADatabase",
+    "QuotaExhausted",
     "ReadOnlyDatabase",
+    "ReplaceOvertaken",
     "RerankError",
     "SettingsMismatch",
     "StorageFull",
