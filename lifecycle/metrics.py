@@ -18,7 +18,7 @@ from lifecycle import events
 from lifecycle.snapshot import Counters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from prometheus_client import Metric
@@ -51,8 +51,8 @@ OTHER = Labels("other", "other", "other")
 class MetricsCollector:
     """Export one manager: `prometheus_client.REGISTRY.register(MetricsCollector(manager))`.
 
-    `most_models` instances have series of their own. Evictions, expirations and failures by model, and load seconds,
-    count from now on; everything else since the manager was made.
+    `most_models` instances, and as many tenants, have series of their own. Evictions, expirations and failures by
+    model, and load seconds, count from now on; everything else since the manager was made.
 
     Raises:
         MissingExtra: prometheus-client is not installed.
@@ -160,10 +160,24 @@ class MetricsCollector:
         for backend, nbytes in snapshot.by_backend.items():
             by_backend.add_metric([backend], nbytes)
         yield by_backend
+        by_tenant = self._gauge(
+            "tenant_bytes", "What the models of a tenant are charged, shared ones included.", ["tenant"]
+        )
+        for tenant, nbytes in self._top(snapshot.by_tenant).items():
+            by_tenant.add_metric([tenant], nbytes)
+        yield by_tenant
         by_state = self._gauge("models", "Registered models by state.", ["state"])
         for state, count in Counter(model.state for model in snapshot.models).items():
             by_state.add_metric([state], count)
         yield by_state
+
+    def _top(self, nbytes: Mapping[str, int]) -> dict[str, int]:
+        """Return those charged most, and all others as one."""
+        ranked = sorted(nbytes, key=lambda name: (-nbytes[name], name))
+        shown: Counter[str] = Counter()
+        for rank, name in enumerate(ranked):
+            shown[name if rank < self._most_models else "other"] += nbytes[name]
+        return shown
 
     def _counter(self, name: str, words: str, labels: Any = ()) -> Any:  # noqa: ANN401 - the client's family
         return self._client.core.CounterMetricFamily(f"lifecycle_{name}", words, labels=labels)

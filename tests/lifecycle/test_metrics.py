@@ -132,6 +132,19 @@ def test_series_are_bounded_and_only_rise_when_models_come_to_the_top_and_go(ben
         assert sum(charged) == b.state.charged_nbytes
 
 
+def test_tenants_are_bounded_when_there_are_many(bench: MakeBench) -> None:
+    """The tenants charged most are told by name, the rest as one, and the sum is the ledger."""
+    b = bench(10)
+    scraper = Scraper(b, most_models=2)
+    for nbytes, tenant in enumerate("WXYZ", start=1):
+        ref = ModelRef(tenant, "m")
+        b.manager.register(ref, FakeSpec(tenant, nbytes, nbytes), b.loader, ModelConfig(warm_up=False))
+        with b.manager.lease(ref):
+            pass
+    found = {place[1][0]: value for place, value in scraper.scrape().items() if place[0] == "lifecycle_tenant_bytes"}
+    assert found == {"Z": 4, "Y": 3, "other": 3}
+
+
 def test_shared_instance_is_counted_once_when_two_tenants_use_it(bench: MakeBench) -> None:
     """Refs with one key are one series, under the first ref's tenant and name."""
     b = bench(1)
