@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Iterable
-from dataclasses import replace as replaced
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,14 +12,13 @@ import numpy as np
 from backends.base import ModelSpec
 from backends.errors import InvalidInput
 from rerank import as_reranker
-from vectorsearch import config
-from vectorsearch.collection import content_digest
-from vectorsearch.documents import as_id, as_vector, parse_documents
+from vectorsearch.documents import as_id, as_vector
 from vectorsearch.index.filter_terms import plain_filter
 from vectorsearch.query.execute import Resources, execute
 from vectorsearch.query.explain import Explanation
 from vectorsearch.query.fusion import RRF_K
 from vectorsearch.query.plan import ModelState, PlanState, QueryPlan, RerankRequest, SearchRequest, plan_search
+from vectorsearch.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -36,10 +33,8 @@ if TYPE_CHECKING:
     from vectorsearch.models import Models
     from vectorsearch.query.plan import OnRerankError
     from vectorsearch.results import SearchResult
-    from vectorsearch.storage.store import OnConflict
     from vectorsearch.types import Document, Filter, Mode
-
-    Rows = Iterable[Mapping[str, Any] | Document]
+    from vectorsearch.writer import Rows
 
 
 class Database:
@@ -63,6 +58,7 @@ class Database:
         self._embedder = embedder
         self._default_reranker = reranker
         self._resources = resources  # what closing closes, the collection first
+        self._writer = Writer(collection, models, embedder)
 
     @property
     def embedder(self) -> ModelSpec | None:
@@ -82,11 +78,11 @@ class Database:
             InvalidDocument, DimensionMismatch, NonFiniteVector: a row is malformed; the message names it.
             BudgetExhausted: the embedder can't fit.
         """
-        return self._write(docs, replace=False)
+        return self._writer.write(docs, replace=False)
 
     def upsert(self, docs: Rows) -> int:
         """Store documents, replacing those whose id is known, and return how many; otherwise as `add`."""
-        return self._write(docs, replace=True)
+        return self._writer.write(docs, replace=True)
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete documents by id, in one transaction, and return how many existed."""
@@ -204,54 +200,6 @@ class Database:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _write(self, docs: Rows, *, replace: bool) -> int:
-        self._collection.check_writable()  # before a model is loaded for what can't be stored
-        documents = parse_documents(docs)
-        size = config.WRITE_CHUNK_DOCUMENTS if self._embedder is None else config.EMBED_CHUNK_DOCUMENTS
-        on_conflict: OnConflict = "replace" if replace else "error"
-        seen = written = 0
-        try:
-            while chunk := list(itertools.islice(documents, size)):
-                # Of an id that comes twice the last counts, in one chunk as in two.
-                wanted = list({document.id: document for document in chunk}.values()) if replace else chunk
-                self._collection.check(wanted, first_row=seen)
-                seen += len(chunk)
-                wanted = self._changed(wanted) if replace else wanted
-                written += self._collection.write(self._embedded(wanted), on_conflict=on_conflict)
-        except BaseException as exc:  # the rows' own iterator may raise anything; it goes on as it is
-            if written:
-                exc.add_note(f"{written} documents before this chunk are stored, and nothing of the chunk itself")
-            raise
-        return written
-
-    def _changed(self, chunk: list[Document]) -> list[Document]:
-        """Leave out what is stored already, so that an interrupted bulk upsert goes on without embedding again."""
-        known = self._collection.digests([document.id for document in chunk])
-        same = [document for document in chunk if known.get(document.id) == content_digest(document)]
-        stored = self._collection.get([document.id for document in same if document.vector is not None])
-        vectors = {before.id: before.vector for before in stored if before is not None and before.vector is not None}
-        unchanged = {
-            document.id
-            for document in same
-            if document.vector is None
-            or (
-                document.id in vectors and np.array_equal(vectors[document.id], np.asarray(document.vector, np.float32))
-            )
-        }
-        return [document for document in chunk if document.id not in unchanged]
-
-    def _embedded(self, chunk: list[Document]) -> list[Document]:
-        """Give each document without a vector the embedder's, if there is an embedder."""
-        missing = [i for i, document in enumerate(chunk) if document.vector is None]
-        if self._embedder is None or not missing:
-            return chunk
-        encoder = self._models.encoder(self._embedder)
-        vectors = encoder.encode_passages([chunk[i].full_text for i in missing]).vectors
-        complete = list(chunk)
-        for i, vector in zip(missing, vectors, strict=True):
-            complete[i] = replaced(chunk[i], vector=vector)
-        return complete
 
     def _plan(
         self,
