@@ -52,7 +52,8 @@ class LeaseDesk:
 
         Raises (on entering):
             BudgetExhausted: it can never fit, or `timeout_s` is 0 and there is no free room.
-            LeaseTimeout: it was not to be had in time.
+            LeaseTimeout: it was not to be had in time; at once if its load is known to take longer (`LoadTooSlow`).
+            QueueFull: as many callers wait as may.
             LoadFailed: its loader raised, now or less than `retry_after_s` ago.
             ModelNotRegistered, ManagerClosed, LeaseReused.
             InvalidInput (at once): `ttl_s` is negative.

@@ -144,7 +144,7 @@ class Draft:
         """Charge the key's bytes to a new generation."""
         nbytes = self.models[key].nbytes
         number, self.next_generation = self.next_generation, self.next_generation + 1
-        return self.put(Generation(number, key, Phase.RESERVED, nbytes, nbytes, eager=eager))
+        return self.put(Generation(number, key, Phase.RESERVED, nbytes, nbytes, eager=eager, reserved_at=self.now))
 
     def start(self, generation: Generation, phase: Phase, job: Job, deadline: float) -> None:
         """Enter a phase in which backend code runs."""

@@ -5,6 +5,8 @@ VectorSearchError
     ├── BudgetExhausted       no room, and none to be made
     │   └── QuotaExhausted    the tenant's quota has no room, whatever the budget has
     ├── LeaseTimeout          (TimeoutError) the wait for room or for the load was too long
+    │   └── LoadTooSlow       its load would take longer than the caller would wait; `retry_after_s`
+    ├── QueueFull             as many callers wait as may; `retry_after_s`
     ├── LoadFailed            the loader raised, or took too long; `retry_after_s` says when it may be tried again
     ├── ModelNotRegistered    (LookupError)
     ├── UnloadTimeout         (TimeoutError) still leased, or still closing, when the time was up
@@ -93,6 +95,32 @@ class LeaseTimeout(LifecycleError, TimeoutError):
         else:
             hint = "it is still loading: raise timeout_s, or ask again (the load goes on)"
         super().__init__(f"model {names} was not to be had within {timeout_s:g} s; {hint}")
+
+
+class LoadTooSlow(LeaseTimeout):
+    """The model has never loaded as fast as the caller needs it. It is loaded all the same, if there is room."""
+
+    def __init__(self, names: str, *, timeout_s: float, retry_after_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.waited_for = "load"
+        self.holders = ()
+        self.retry_after_s = retry_after_s
+        LifecycleError.__init__(
+            self,
+            f"model {names} takes {retry_after_s:.1f} s to load, longer than timeout_s ({timeout_s:g}): raise that, or "
+            f"ask again in {retry_after_s:.1f} s",
+        )
+
+
+class QueueFull(LifecycleError):
+    """As many callers wait for models as `max_waiters` allows; ask again after `retry_after_s`."""
+
+    def __init__(self, names: str, *, max_waiters: int | None, retry_after_s: float) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(
+            f"model {names} is not loaded, and {max_waiters} callers wait already: ask again in {retry_after_s:.1f} s, "
+            "or raise max_waiters"
+        )
 
 
 class LoadFailed(LifecycleError):

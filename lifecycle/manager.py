@@ -34,6 +34,8 @@ class ModelManager(LeaseDesk):
         max_parallel_loads: how many loads run at once.
         unload_timeout_s: how long a model's `close()` may take before its bytes are quarantined.
         backoff_s: the pause after a failed load; it doubles with each failure in a row, up to `backoff_cap_s`.
+        max_waiters: how many callers may wait at once; one more is refused with `QueueFull`.
+        ageing_s: after how long a load that nobody waits for ranks with those that somebody does.
 
     Raises:
         InvalidInput: the budget is negative, or a limit is not positive.
@@ -48,8 +50,12 @@ class ModelManager(LeaseDesk):
         unload_timeout_s: float = 30.0,
         backoff_s: float = 1.0,
         backoff_cap_s: float = 60.0,
+        max_waiters: int | None = None,
+        ageing_s: float = 30.0,
     ) -> None:
-        limits = Limits(budget_nbytes, max_parallel_loads, unload_timeout_s, backoff_s, backoff_cap_s)
+        limits = Limits(
+            budget_nbytes, max_parallel_loads, unload_timeout_s, backoff_s, backoff_cap_s, max_waiters, ageing_s
+        )
         self._notifier = events.Notifier()
         super().__init__(Keeper(State(limits, now=clock()), clock, self._notifier), clock)
 

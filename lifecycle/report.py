@@ -12,7 +12,9 @@ from lifecycle.errors import (
     LeaseTimeout,
     LifecycleError,
     LoadFailed,
+    LoadTooSlow,
     ManagerClosed,
+    QueueFull,
     QuotaExhausted,
     UnloadFailed,
     UnloadTimeout,
@@ -100,6 +102,18 @@ def refusal(keeper: Keeper, lease: LeaseSet, why: signals.Why, state: State) -> 
         case signals.TimedOut(waited_for):
             held = holders(keeper, state)
             return LeaseTimeout(names, timeout_s=lease.timeout_s, waited_for=waited_for, holders=held)
+        case signals.TooSlow() | signals.Full() | signals.Closed():
+            return _not_queued(names, lease, why, state)
+
+
+def _not_queued(
+    names: str, lease: LeaseSet, why: signals.TooSlow | signals.Full | signals.Closed, state: State
+) -> LifecycleError:
+    match why:
+        case signals.TooSlow(expected_s):
+            return LoadTooSlow(names, timeout_s=lease.timeout_s, retry_after_s=expected_s)
+        case signals.Full(retry_after_s):
+            return QueueFull(names, max_waiters=state.limits.max_waiters, retry_after_s=retry_after_s)
         case signals.Closed():
             return ManagerClosed(f"model {names} can't be leased: the manager is closed")
 

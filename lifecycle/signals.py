@@ -204,11 +204,25 @@ class TimedOut:
 
 
 @dataclass(frozen=True, slots=True)
+class TooSlow:
+    """Why: even the fastest load so far would take this long, which is more than the caller would wait."""
+
+    expected_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """Why: as many callers wait as may."""
+
+    retry_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """Why: the manager is closing."""
 
 
-Why = Exhausted | Broken | TimedOut | Closed
+Why = Exhausted | Broken | TimedOut | TooSlow | Full | Closed
 
 
 @dataclass(frozen=True, slots=True)

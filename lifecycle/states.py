@@ -53,16 +53,22 @@ class Job(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The manager's settings. `backoff_s` doubles with each failure in a row, up to `backoff_cap_s`."""
+    """The manager's settings. `backoff_s` doubles with each failure in a row, up to `backoff_cap_s`.
+
+    `max_waiters` bounds the queue. A load that nobody waits for ranks behind the others, but not after `ageing_s`.
+    """
 
     budget_nbytes: int
     max_parallel_loads: int = 2
     unload_timeout_s: float = 30.0
     backoff_s: float = 1.0
     backoff_cap_s: float = 60.0
+    max_waiters: int | None = None
+    ageing_s: float = 30.0
 
     def __post_init__(self) -> None:
         positive = min(self.max_parallel_loads, self.unload_timeout_s, self.backoff_s) > 0
+        positive = positive and (self.max_waiters is None or self.max_waiters > 0)
         if self.budget_nbytes < 0 or not positive or self.backoff_cap_s < self.backoff_s:
             raise InvalidInput(f"{self}: the budget can't be negative, the others must be positive, the cap not lower")
 
@@ -75,8 +81,8 @@ class Limits:
 class Model:
     """A registered key. `nbytes` is what a load reserves: the loader's estimate, then what the last load measured.
 
-    `tenants` are those that use it. One that is `retired` is not wanted any more, and forgotten as soon as nothing of
-    it is left.
+    `tenants` are those that use it, `load_s` is how long its fastest load took. One that is `retired` is not wanted
+    any more, and forgotten as soon as nothing of it is left.
     """
 
     key: InstanceKey
@@ -87,6 +93,7 @@ class Model:
     error: BaseException | None = None
     retired: bool = False
     tenants: tuple[str, ...] = ()
+    load_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,7 @@ class Generation:
     drain_by: float = math.inf
     claimed_by: int | None = None
     refs: int = 0
+    reserved_at: float = 0.0
     loading_since: float = 0.0
     ready_at: float = 0.0
     last_used: float = 0.0

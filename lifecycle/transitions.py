@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lifecycle import admission, signals, tenants
+from lifecycle import admission, pressure, signals, tenants
 from lifecycle.config import LoadPolicy
 from lifecycle.draft import Draft
 from lifecycle.events import DeficitOpened, ModelExpired, ModelReady, ModelUnloaded
@@ -41,8 +41,11 @@ def _apply(draft: Draft, event: signals.Input) -> None:  # noqa: C901, PLR0912 -
         case signals.Request(number, keys, deadline, spared):
             entry = Admission(number, keys, draft.now, deadline, spared=spared)
             draft.queue.append(entry)
-            if draft.closing:
-                draft.refuse(entry, signals.Closed())
+            why = signals.Closed() if draft.closing else pressure.hopeless(draft, entry)
+            if why is not None:
+                draft.refuse(entry, why)
+            if isinstance(why, signals.TooSlow):
+                _go_on_without(draft, entry)
         case signals.Redirect(number, keys, spared):
             for entry in [entry for entry in draft.queue if entry.number == number]:
                 draft.redirect(entry, keys, spared)
@@ -108,8 +111,10 @@ def _loaded_and_warm(draft: Draft, generation: Generation) -> None:
         draft.put(generation, job=None)
         return
     draft.put(generation, phase=Phase.READY, job=None, deadline=math.inf, ready_at=draft.now, last_used=draft.now)
-    draft.models[generation.key] = replace(draft.models[generation.key], failures=0, retry_at=-math.inf, error=None)
     load_s = draft.now - generation.loading_since
+    model = draft.models[generation.key]
+    fastest_s = load_s if model.load_s is None else min(load_s, model.load_s)
+    draft.models[model.key] = replace(model, failures=0, retry_at=-math.inf, error=None, load_s=fastest_s)
     draft.effects.append(
         ModelReady(generation.key, generation.number, generation.charged_nbytes, load_s, eager=generation.eager)
     )
@@ -206,10 +211,11 @@ def _shrink(draft: Draft) -> None:
 
 
 def _fill_load_slots(draft: Draft) -> None:
-    """Start reserved loads, those that somebody waits for first, as many as may run at once."""
+    """Start reserved loads, as many as may run at once, those first that somebody waits for or that waited for long."""
     running = sum(g.phase in {Phase.LOADING, Phase.WARMING} for g in draft.generations.values())
     reserved = [g for g in draft.generations.values() if g.phase is Phase.RESERVED]
-    reserved.sort(key=lambda g: (not draft.in_use(g), g.number))
+    aged = {g.number for g in reserved if draft.now - g.reserved_at >= draft.limits.ageing_s}
+    reserved.sort(key=lambda g: (not draft.in_use(g) and g.number not in aged, g.number))
     for generation in reserved[: max(0, draft.limits.max_parallel_loads - running)]:
         timeout_s = draft.models[generation.key].config.load_timeout_s
         begun = draft.put(generation, loading_since=draft.now)

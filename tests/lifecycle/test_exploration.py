@@ -106,6 +106,15 @@ SCENARIOS = {
         again=1,
         orders=("prefetch C",),
     ),
+    "short queue": Scenario(
+        {"A": 1, "B": 1},
+        1,
+        (("A", 2.0), ("B", 1.0), ("AB", 2.0), ("A", 2.0)),
+        max_parallel_loads=1,
+        max_waiters=1,
+        clock_steps=1,
+        orders=("prefetch B",),
+    ),
     "minimum residency": Scenario(
         {"A": 1, "B": 1, "C": 1},
         2,

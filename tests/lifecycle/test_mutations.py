@@ -13,7 +13,7 @@ import pytest
 from lifecycle_explorer import Scenario, explore
 from lifecycle_fakes import COLD, Bench, Call, FakeSpec
 
-from lifecycle import BudgetExhausted, ModelConfig, ModelRef, admission, policy, tenants, transitions
+from lifecycle import BudgetExhausted, ModelConfig, ModelRef, admission, policy, pressure, tenants, transitions
 from lifecycle.config import Tenant
 from lifecycle.draft import Draft
 from lifecycle.handle import ModelHandle
@@ -50,6 +50,7 @@ YOUNG = Scenario(
     (("A", 2.0), ("B", 2.0), ("C", 2.0)),
     configs={"A": ModelConfig(warm_up=False, min_residency_s=1.0)},
 )
+QUEUED = Scenario({"A": 1, "B": 1}, 1, (("A", 2.0), ("B", 2.0), ("A", 2.0)), max_waiters=1)
 SWAPPED = Scenario({"A": 1, "B": 1, "X": 1}, 2, (("A", 2.0), ("B", 2.0)), swaps=(("A>X", 2.0),))
 
 
@@ -316,6 +317,10 @@ def youth_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Draft, "is_young", lambda *_: False)
 
 
+def queue_is_not_bounded(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pressure, "hopeless", lambda *_: None)
+
+
 def swap_drives_out_what_it_replaces(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Swap, "spared", ())
 
@@ -359,6 +364,7 @@ SWITCHES: list[tuple[Switch, Check]] = [
     (quotas_are_not_looked_at, walk(RATIONED)),
     (guarantees_are_not_kept, walk(GUARANTEED)),
     (youth_is_not_looked_at, walk(YOUNG)),
+    (queue_is_not_bounded, walk(QUEUED)),
     (swap_drives_out_what_it_replaces, check_swap),
     (waiters_stay_with_the_old_name, walk(SWAPPED)),
     (retired_model_is_closed_at_once, walk(SWAPPED)),

@@ -22,6 +22,7 @@ from lifecycle.transitions import step
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+RESERVED = Phase.RESERVED
 LAZY = ModelConfig(warm_up=False)
 
 
@@ -53,12 +54,16 @@ class Scenario:
     tenants: dict[str, Tenant] = field(default_factory=dict)
     orders: tuple[str, ...] = ()  # "unload A", "unload-now A", "prefetch AB", "budget 1", "quota t1", "close"
     max_parallel_loads: int = 2
+    max_waiters: int | None = None
 
     def start(self) -> World:
         """Return the world in which nothing has happened yet."""
         state = State(
-            Limits(self.budget, self.max_parallel_loads, unload_timeout_s=2.0, backoff_s=1.0, backoff_cap_s=2.0)
-        )
+            Limits(
+                self.budget, self.max_parallel_loads, unload_timeout_s=2.0, backoff_s=1.0, backoff_cap_s=2.0,
+                max_waiters=self.max_waiters, ageing_s=2.0,
+            )
+        )  # fmt: skip
         jobs: frozenset[tuple[int, Job]] = frozenset()
         later = {swap[-1] for swap, _ in self.swaps}
         names = {name: self.shared.get(name, name) for name in [*self.sizes, *self.shared] if name not in later}
@@ -143,11 +148,13 @@ class World:
                 g.key, g.phase, g.reserved_nbytes, g.charged_nbytes, g.job, g.deadline - now, g.drain_by - now,
                 ticket.get(g.claimed_by, g.claimed_by), g.refs, g.is_lost, g.ready_at - now if g.is_open else 0,
                 g.last_used - now if g.is_loaded else 0, repr(g.error),
+                g.loading_since - now if g.phase in IN_FLIGHT else 0, g.reserved_at - now if g.phase is RESERVED else 0,
             )
             for g in state.generations.values()
         )  # fmt: skip
         models = tuple(
-            (m.key, m.nbytes, m.failures, max(-9.0, m.retry_at - now), m.retired) for m in state.models.values()
+            (m.key, m.nbytes, m.failures, max(-9.0, m.retry_at - now), m.retired, m.load_s)
+            for m in state.models.values()
         )
         queue = tuple(
             (
@@ -435,6 +442,8 @@ def check(world: World) -> None:
         require(fits or world.has_shrunk, "a tenant is within its quota", world)
     idle = [g for g in generations if g.is_open and not g.refs and g.number not in state.held()]
     evictable = [g for g in idle if not state.models[g.key].config.pinned]
+    most = state.limits.max_waiters
+    require(most is None or len(state.queue) <= most, "the queue is bounded", world)
     over = world.has_shrunk and surplus(replace(state, queue=()), wishes=False) < 0
     require(world.mail or not over or not evictable, "2: while the budget shrinks, nobody stays idle", world)
     held_by_admissions = state.held()
