@@ -46,10 +46,10 @@ class Collector:
             recorded = dict(item.user_properties)
             parameters = item.callspec.params if hasattr(item, "callspec") else {}
             seconds = {"seconds": round(call.duration, 2)}
-            if "exploration" in recorded:
-                states, transitions, depth = map(int, re.findall(r"\d+", str(recorded["exploration"])))
-                self.worlds[parameters["name"]] = {"states": states, "transitions": transitions, "depth": depth}
-                self.worlds[parameters["name"]] |= seconds | {"violations": int(report.failed)}
+            if "name" in parameters:  # a walk that ends in an error records nothing
+                counts = map(int, re.findall(r"\d+", str(recorded.get("exploration", "0 0 0"))))
+                world = dict(zip(("states", "transitions", "depth"), counts, strict=True))
+                self.worlds[parameters["name"]] = world | seconds | {"violations": int(report.failed)}
             elif "switch" in parameters:
                 killed_by = _name_of(parameters["check"], item.module)
                 mutation = {"killed": report.passed, "killed_by": killed_by, "test": item.name}
