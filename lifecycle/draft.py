@@ -37,6 +37,7 @@ class Draft:
         self.closing = state.closing
         self.shrinking = state.shrinking
         self.tenants = dict(state.tenants)
+        self.inflation = state.inflation
         self.effects: list[Effect] = []
         self.changed = True
 
@@ -53,6 +54,7 @@ class Draft:
             closing=self.closing,
             shrinking=self.shrinking,
             tenants=self.tenants,
+            inflation=self.inflation,
         )
 
     # What is true now.
@@ -119,6 +121,7 @@ class Draft:
             ready_at=generation.ready_at,
             last_used=generation.last_used,
             young=self.is_young(generation),
+            worth=self._worth(generation),
         )
 
     def is_young(self, generation: Generation) -> bool:
@@ -126,6 +129,12 @@ class Draft:
         age_s = self.now - generation.ready_at
         was_asked_for = not generation.eager or generation.last_used > generation.ready_at
         return was_asked_for and age_s < self.models[generation.key].config.min_residency_s
+
+    def _worth(self, generation: Generation) -> float:
+        if self.limits.eviction == "lru":
+            return 0.0
+        load_s = self.models[generation.key].load_s or 0.0
+        return policy.worth(generation.floor, 1 + generation.hits, load_s, generation.charged_nbytes)
 
     # Moves.
 
@@ -144,7 +153,11 @@ class Draft:
         """Charge the key's bytes to a new generation."""
         nbytes = self.models[key].nbytes
         number, self.next_generation = self.next_generation, self.next_generation + 1
-        return self.put(Generation(number, key, Phase.RESERVED, nbytes, nbytes, eager=eager, reserved_at=self.now))
+        return self.put(
+            Generation(
+                number, key, Phase.RESERVED, nbytes, nbytes, eager=eager, reserved_at=self.now, floor=self.inflation
+            )
+        )
 
     def start(self, generation: Generation, phase: Phase, job: Job, deadline: float) -> None:
         """Enter a phase in which backend code runs."""
@@ -157,6 +170,7 @@ class Draft:
 
     def evict(self, generation: Generation) -> None:
         """Close an idle instance to make room. An eager one comes back by itself, into room that nobody else wants."""
+        self.inflation = max(self.inflation, self._worth(generation))
         self.effects.append(ModelEvicted(generation.key, generation.number, generation.charged_nbytes))
         self.unload(generation)
         if self.models[generation.key].config.load_policy is LoadPolicy.EAGER:

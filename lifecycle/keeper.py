@@ -192,7 +192,7 @@ class Keeper:
         now = self._clock()
         shut: set[int] = set()
         while True:
-            seen = observe(self.state, [(number, h.refs, h.last_used) for number, h in self.handles.items()])
+            seen = observe(self.state, [(n, h.refs, h.last_used, h.hits) for n, h in self.handles.items()])
             new, effects = step(seen, event, now)
             closing = {g.number for g in seen.generations.values() if g.is_open and not _is_open(new, g.number)} - shut
             for number in closing:

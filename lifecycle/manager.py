@@ -13,7 +13,7 @@ from lifecycle.desk import LeaseDesk
 from lifecycle.keeper import Keeper
 from lifecycle.names import Instance, estimate
 from lifecycle.snapshot import Readiness
-from lifecycle.states import Job, Limits, Phase, State
+from lifecycle.states import Eviction, Job, Limits, Phase, State
 from lifecycle.swap import Swap
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class ModelManager(LeaseDesk):
         unload_timeout_s: how long a model's `close()` may take before its bytes are quarantined.
         backoff_s: the pause after a failed load; it doubles with each failure in a row, up to `backoff_cap_s`.
         max_waiters: how many callers may wait at once; one more is refused with `QueueFull`.
+        eviction: who leaves first: "lru", or "gdsf" (rarely used, fast to load and large; see `policy.worth`).
         ageing_s: after how long a load that nobody waits for ranks with those that somebody does.
 
     Raises:
@@ -52,9 +53,17 @@ class ModelManager(LeaseDesk):
         backoff_cap_s: float = 60.0,
         max_waiters: int | None = None,
         ageing_s: float = 30.0,
+        eviction: Eviction = "lru",
     ) -> None:
         limits = Limits(
-            budget_nbytes, max_parallel_loads, unload_timeout_s, backoff_s, backoff_cap_s, max_waiters, ageing_s
+            budget_nbytes,
+            max_parallel_loads,
+            unload_timeout_s,
+            backoff_s,
+            backoff_cap_s,
+            max_waiters,
+            ageing_s,
+            eviction,
         )
         self._notifier = events.Notifier()
         super().__init__(Keeper(State(limits, now=clock()), clock, self._notifier), clock)

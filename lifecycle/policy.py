@@ -25,15 +25,29 @@ class Candidate:
     last_used: float
     own: bool = False
     young: bool = False
+    worth: float = 0.0
 
 
-def eviction_order(candidate: Candidate) -> tuple[bool, bool, bool, int, float, int]:
-    """Return the sort key: idle before leased, young ones last, own ones first, higher priority number first, LRU."""
+def worth(floor: float, uses: int, load_s: float, nbytes: int) -> float:
+    """Return what it is worth to keep a model: GreedyDual-Size-Frequency, H = L + F * C / S.
+
+    `floor` (L) is the highest worth of all that was evicted before this model's last use, so that what is not used any
+    more ages beside what is; `uses` (F) counts since the load, `load_s` (C) is what loading it again would cost.
+
+    Source: Cherkasova (1998), "Improving WWW proxies performance with Greedy-Dual-Size-Frequency caching policy",
+    HP Laboratories report HPL-98-69R1, section 3.
+    """
+    return floor + uses * load_s / max(1, nbytes)
+
+
+def eviction_order(candidate: Candidate) -> tuple[bool, bool, bool, int, float, float, int]:
+    """Return the sort key: idle first, young last, own first, higher priority number first, least worth, LRU."""
     return (
         not candidate.idle,
         candidate.young,
         not candidate.own,
         -candidate.priority,
+        candidate.worth,
         candidate.last_used,
         candidate.number,
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from backends.errors import InvalidInput
 
@@ -51,6 +51,9 @@ class Job(Enum):
     UNLOAD = "unload"
 
 
+Eviction = Literal["lru", "gdsf"]
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The manager's settings. `backoff_s` doubles with each failure in a row, up to `backoff_cap_s`.
@@ -65,10 +68,13 @@ class Limits:
     backoff_cap_s: float = 60.0
     max_waiters: int | None = None
     ageing_s: float = 30.0
+    eviction: Eviction = "lru"
 
     def __post_init__(self) -> None:
         positive = min(self.max_parallel_loads, self.unload_timeout_s, self.backoff_s) > 0
         positive = positive and (self.max_waiters is None or self.max_waiters > 0)
+        if self.eviction not in get_args(Eviction):
+            raise InvalidInput(f"eviction is {self.eviction!r}: give one of {get_args(Eviction)}")
         if self.budget_nbytes < 0 or not positive or self.backoff_cap_s < self.backoff_s:
             raise InvalidInput(f"{self}: the budget can't be negative, the others must be positive, the cap not lower")
 
@@ -103,8 +109,8 @@ class Generation:
     `job` is the backend code running for it, and `deadline` that job's. `drain_by`, once finite, means that it must
     leave as soon as nobody uses it, and by then. `claimed_by` is the admission that waits for its last lease:
     until that admission ends, nobody else may take a new one. A QUARANTINED generation keeps its job until its late
-    completion. `own_ttl_s` overrides its config's. If `close()` raised it `is_lost`: its bytes are never known to be
-    free.
+    completion. `floor` is the state's `inflation` at its load or last hit. `own_ttl_s` overrides its config's. If
+    `close()` raised it `is_lost`: its bytes are never known to be free.
     """
 
     number: int
@@ -121,6 +127,8 @@ class Generation:
     loading_since: float = 0.0
     ready_at: float = 0.0
     last_used: float = 0.0
+    hits: int = 0
+    floor: float = 0.0
     eager: bool = False
     own_ttl_s: float | None = None
     error: BaseException | None = None
@@ -177,7 +185,7 @@ class State:
     """All that the manager knows. The mappings are never changed in place.
 
     While it is `shrinking`, the budget or a quota was lowered below what is in use: whatever becomes idle must leave
-    at once.
+    at once. `inflation` is what the most valuable model evicted so far was worth (see `policy.worth`).
     """
 
     limits: Limits
@@ -190,6 +198,7 @@ class State:
     closing: bool = False
     shrinking: bool = False
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
+    inflation: float = 0.0
 
     @property
     def charged_nbytes(self) -> int:
@@ -261,11 +270,17 @@ def ttl_of(model: Model, generation: Generation) -> float:
     return math.inf if config.pinned else ttl_s if own is None else own
 
 
-def observe(state: State, seen: Iterable[tuple[int, int, float]]) -> State:
-    """Return the state with what the handles counted: (generation, open leases, time of the last release)."""
+def observe(state: State, seen: Iterable[tuple[int, int, float, int]]) -> State:
+    """Return the state with what the handles counted: (generation, open leases, time of the last release, hits)."""
     changed = {
-        number: replace(state.generations[number], refs=refs, last_used=max(last_used, known.last_used))
-        for number, refs, last_used in seen
-        if (known := state.generations[number]).refs != refs or last_used > known.last_used
+        number: replace(
+            known,
+            refs=refs,
+            last_used=max(last_used, known.last_used),
+            hits=hits,
+            floor=state.inflation if hits > known.hits else known.floor,
+        )
+        for number, refs, last_used, hits in seen
+        if (known := state.generations[number]).refs != refs or last_used > known.last_used or hits > known.hits
     }
     return replace(state, generations={**state.generations, **changed}) if changed else state

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from lifecycle_explorer import Scenario, explore
 from lifecycle_fakes import COLD, Bench, Call, FakeSpec
+from lifecycle_gdsf import run_gdsf
 
 from lifecycle import BudgetExhausted, ModelConfig, ModelRef, admission, policy, pressure, tenants, transitions
 from lifecycle.config import Tenant
@@ -162,6 +163,12 @@ def check_swap() -> None:
     resident = b.loader.resident["A"]
     b.finish()
     assert resident
+
+
+def check_ageing() -> None:
+    """A model that was used often, long ago, leaves at last under cost-aware eviction too."""
+    resident = run_gdsf([0] * 5 + [1, 2] * 10, costs=(1, 1, 1), budget=2)
+    assert resident == {1, 2}
 
 
 # The switches. -----------------------------------------------------------------------------------------------------
@@ -321,6 +328,11 @@ def queue_is_not_bounded(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pressure, "hopeless", lambda *_: None)
 
 
+def evicted_worth_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    worth = policy.worth
+    patch.setattr(policy, "worth", lambda _floor, uses, load_s, nbytes: worth(0.0, uses, load_s, nbytes))
+
+
 def swap_drives_out_what_it_replaces(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Swap, "spared", ())
 
@@ -365,6 +377,7 @@ SWITCHES: list[tuple[Switch, Check]] = [
     (guarantees_are_not_kept, walk(GUARANTEED)),
     (youth_is_not_looked_at, walk(YOUNG)),
     (queue_is_not_bounded, walk(QUEUED)),
+    (evicted_worth_is_forgotten, check_ageing),
     (swap_drives_out_what_it_replaces, check_swap),
     (waiters_stay_with_the_old_name, walk(SWAPPED)),
     (retired_model_is_closed_at_once, walk(SWAPPED)),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from lifecycle_gdsf import reference_gdsf, run_gdsf
 
-from lifecycle.policy import Candidate, choose_victims
+from lifecycle.policy import Candidate, choose_victims, worth
 
 
 def candidate(
@@ -58,3 +60,27 @@ def test_plan_is_irredundant_when_sizes_are_arbitrary(sizes: list[int], short: i
         assert sum(sizes[n] for n in plan) >= short
         for fewer in combinations(plan, max(0, len(plan) - 1)):
             assert not plan or sum(sizes[n] for n in fewer) < short
+
+
+@given(st.lists(st.integers(0, 4), max_size=60), st.lists(st.integers(1, 9), min_size=5, max_size=5), st.integers(1, 4))
+def test_heart_keeps_what_the_paper_keeps_when_eviction_is_cost_aware(
+    requests: list[int], costs: list[int], budget: int
+) -> None:
+    """For models of one size, the heart under "gdsf" has the residents of GreedyDual-Size-Frequency as published."""
+    assert run_gdsf(requests, costs, budget) == reference_gdsf(requests, costs, budget)
+
+
+@given(st.integers(1, 99), st.integers(1, 99), st.integers(1, 99), st.floats(0, 1e6))
+def test_worth_rises_with_use_and_cost_and_falls_with_size(uses: int, cost: int, size: int, floor: float) -> None:
+    """More uses, a dearer load and a smaller size never make a model worth less, and none is worth less than L."""
+    here = worth(floor, uses, cost, size)
+    assert floor <= here <= worth(floor, uses + 1, cost, size)
+    assert worth(floor, uses, cost, size + 1) <= here <= worth(floor, uses, cost + 1, size)
+
+
+def test_cheap_model_leaves_first_when_eviction_is_cost_aware() -> None:
+    """Among idle models of one priority the least worth leaves, and of equals the least recently used."""
+    dear = replace(candidate(1, last_used=1.0), worth=5.0)
+    cheap = replace(candidate(2, last_used=9.0), worth=1.0)
+    assert choose_victims(1, [dear, cheap]) == (2,)
+    assert choose_victims(1, [dear, replace(cheap, worth=5.0)]) == (1,)

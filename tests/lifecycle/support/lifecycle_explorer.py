@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from lifecycle import signals
 from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig, Tenant
 from lifecycle.events import ModelEvicted, ModelExpired
-from lifecycle.states import IN_FLIGHT, Generation, Job, Limits, Phase, State, observe
+from lifecycle.states import IN_FLIGHT, Eviction, Generation, Job, Limits, Phase, State, observe
 from lifecycle.transitions import step
 
 if TYPE_CHECKING:
@@ -55,13 +55,14 @@ class Scenario:
     orders: tuple[str, ...] = ()  # "unload A", "unload-now A", "prefetch AB", "budget 1", "quota t1", "close"
     max_parallel_loads: int = 2
     max_waiters: int | None = None
+    eviction: Eviction = "lru"
 
     def start(self) -> World:
         """Return the world in which nothing has happened yet."""
         state = State(
             Limits(
                 self.budget, self.max_parallel_loads, unload_timeout_s=2.0, backoff_s=1.0, backoff_cap_s=2.0,
-                max_waiters=self.max_waiters, ageing_s=2.0,
+                max_waiters=self.max_waiters, ageing_s=2.0, eviction=self.eviction,
             )
         )  # fmt: skip
         jobs: frozenset[tuple[int, Job]] = frozenset()
@@ -148,6 +149,7 @@ class World:
                 g.key, g.phase, g.reserved_nbytes, g.charged_nbytes, g.job, g.deadline - now, g.drain_by - now,
                 ticket.get(g.claimed_by, g.claimed_by), g.refs, g.is_lost, g.ready_at - now if g.is_open else 0,
                 g.last_used - now if g.is_loaded else 0, repr(g.error),
+                g.hits, g.floor,
                 g.loading_since - now if g.phase in IN_FLIGHT else 0, g.reserved_at - now if g.phase is RESERVED else 0,
             )
             for g in state.generations.values()
@@ -180,6 +182,7 @@ class World:
             state.wishes,
             state.closing,
             state.shrinking,
+            state.inflation,
             state.limits.budget_nbytes,
             tuple(state.tenants.items()),
             self.failures,
@@ -296,9 +299,22 @@ def caller_moves(world: World, index: int, report: Report | None) -> Iterator[Wo
         keys = world.keys(caller)
         gates = [g.number for k in keys for g in state.generations.values() if g.key == k and g.is_open]
         if len(gates) == len(keys):
-            seen = [(n, state.generations[n].refs + 1, state.generations[n].last_used) for n in gates]
+            seen = [
+                (
+                    n,
+                    state.generations[n].refs + 1,
+                    state.generations[n].last_used,
+                    state.generations[n].hits + scenario_hits(state),
+                )
+                for n in gates
+            ]
             yield change(replace(world, state=observe(state, seen)), index, held=tuple(gates))
         yield ask(world, index, report)
+
+
+def scenario_hits(state: State) -> int:
+    """Return what a hit counts: 1, or 0 where it makes no difference and would only multiply the worlds."""
+    return int(state.limits.eviction == "gdsf")
 
 
 def ask(world: World, index: int, report: Report | None) -> World:
@@ -384,7 +400,7 @@ def release(world: World, index: int) -> World:
         generation = state.generations[number]
         config = state.models[generation.key].config
         watched |= not generation.is_open or ((config.ttl_s == 0 or state.shrinking) and not config.pinned)
-        state = observe(state, [(number, generation.refs - 1, state.now)])
+        state = observe(state, [(number, generation.refs - 1, state.now, generation.hits)])
     return change(replace(world, state=state, mail=world.mail or watched), index, held=(), done=True)
 
 
@@ -551,7 +567,8 @@ def check_guarantees(before: State, after: World, taken: list[Generation]) -> No
     asked = {k for e in (*before.queue, *state.queue) for k in e.keys} | {
         w.key for w in (*before.wishes, *state.wishes)
     }
-    asking = {tenant for k in asked if not is_live(before, k) for tenant in state.models[k].tenants}
+    known = {**before.models, **state.models}
+    asking = {tenant for k in asked if not is_live(before, k) for tenant in known[k].tenants}
     for tenant in {t for g in taken for t in state.models[g.key].tenants} & state.tenants.keys() - asking:
         live = [g for g in before.generations.values() if g.is_live]
         within = 0 < charge(before, tenant, live) <= state.tenants[tenant].guaranteed_nbytes
