@@ -2,12 +2,12 @@
 
     python tests/benchmarks/lifecycle_eviction_trace.py [--json] [--quick] [--plot FILE]
 
-`lru` is the manager's own pure function, driven request by request without threads. `zipf` draws models independently
+`lru` and `gdsf` are the manager's own pure functions, driven without threads. `zipf` draws models independently
 (popularity ~ 1 / rank); in `shifting`, a tenth of the models trade their ranks every 1,000 requests. A load takes 0.1 s
 and a second per 500 MB; every fourth model also compiles, eight times as long.
 
-`gdsf` evicts the lowest value: seconds to load * uses / bytes, plus an age that rises to each victim's value
-(Greedy-Dual-Size-Frequency, Cherkasova 1998). `belady` evicts whatever is needed again last (Belady 1966), which is
+`gdsf` evicts what is worth least: seconds to load * uses / bytes, plus what the dearest victim so far was worth
+(GreedyDual-Size-Frequency, Cherkasova 1998). `belady` evicts whatever is needed again last (Belady 1966), which is
 optimal for equal sizes only. `bound` is below what any policy must load, sizes or not: PFOO-L (Berger, Beckmann,
 Harchol-Balter 2018). A hit keeps its model's bytes busy since the request before; the bound grants the cheapest such
 hits until the budget is used up on average over time, rather than at each moment, for each column by itself.
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from lifecycle_measuring import finish, parse_options
 
-from lifecycle.policy import Candidate, choose_victims
+from lifecycle.policy import Candidate, choose_victims, worth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,7 +85,7 @@ class Resident:
     last_used: int = 0
     next_use: int = 0
     uses: int = 0
-    value: float = 0.0
+    worth: float = 0.0
 
 
 class Lru:
@@ -95,29 +95,27 @@ class Lru:
         """Note a use, after the resident's own figures were brought up to date."""
 
     def choose(self, short_nbytes: int, residents: Iterable[Resident]) -> Iterable[int]:
-        """Yield whom to evict."""
-        candidates = [Candidate(r.model, r.nbytes, True, 0, r.ready_at, r.last_used) for r in residents]
+        """Return whom to evict, or yield them."""
+        candidates = [Candidate(r.model, r.nbytes, True, 0, r.ready_at, r.last_used, worth=r.worth) for r in residents]
         return choose_victims(short_nbytes, candidates) or ()
 
 
 class Gdsf(Lru):
-    """Evict the lowest value first."""
+    """Evict as the manager does with `eviction="gdsf"`."""
 
     def __init__(self) -> None:
-        self._age = 0.0
+        self._inflation = 0.0
 
     def touch(self, resident: Resident) -> None:
-        """Renew the resident's value at the present age."""
-        resident.value = self._age + resident.uses * resident.load_s / resident.nbytes
+        """Renew what the resident is worth, at the present inflation."""
+        resident.worth = worth(self._inflation, resident.uses, resident.load_s, resident.nbytes)
 
     def choose(self, short_nbytes: int, residents: Iterable[Resident]) -> Iterable[int]:
-        """Yield whom to evict, and age."""
-        for resident in sorted(residents, key=lambda r: (r.value, r.last_used)):
-            if short_nbytes <= 0:
-                return
-            short_nbytes -= resident.nbytes
-            self._age = resident.value
-            yield resident.model
+        """Return whom to evict, and let what they were worth be the inflation."""
+        known = {resident.model: resident for resident in residents}
+        victims = super().choose(short_nbytes, known.values())
+        self._inflation = max([self._inflation, *(known[victim].worth for victim in victims)])
+        return victims
 
 
 class Belady(Lru):
