@@ -33,7 +33,6 @@ SCENARIOS = {
         (("A", 2.0), ("B", 2.0), ("C", 2.0)),
         measured={"A": 3, "B": 2},
         failures=1,
-        cancels=1,
         again=1,
     ),
     "time to live": Scenario(
@@ -44,7 +43,7 @@ SCENARIOS = {
             "A": ModelConfig(ttl_s=1.0, warm_up=True, load_timeout_s=2.0),
             "B": ModelConfig(ttl_s=0.0, warm_up=False),
         },
-        clock_steps=3,
+        clock_steps=2,
         failures=1,
     ),
     "eager and pinned": Scenario(
@@ -116,9 +115,9 @@ SCENARIOS = {
         orders=("prefetch B",),
     ),
     "cost-aware eviction": Scenario(
-        {"A": 1, "B": 1, "C": 1},
-        2,
-        (("A", 9.0), ("B", 9.0), ("C", 9.0)),
+        {"A": 1, "B": 1},
+        1,
+        (("A", 9.0), ("A", 9.0), ("B", 9.0)),
         clock_steps=1,
         eviction="gdsf",
     ),
@@ -135,7 +134,6 @@ SCENARIOS = {
         (("A", 2.0), ("A", 2.0)),
         swaps=(("A>X", 2.0),),
         failures=1,
-        cancels=1,
         clock_steps=1,
     ),
     "hot swap in a crowd": Scenario(
@@ -161,7 +159,7 @@ SCENARIOS = {
         (("A", 2.0), ("B", 2.0)),
         orders=("unload A", "unload-now B", "close"),
         max_parallel_loads=1,
-        clock_steps=2,
+        clock_steps=1,
         failures=1,
     ),
 }
