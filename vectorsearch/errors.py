@@ -32,9 +32,11 @@ VectorSearchError
 │   │   └── QuotaExhausted
 │   ├── LeaseReused
 │   ├── LeaseTimeout (TimeoutError)
+│   │   └── LoadTooSlow
 │   ├── LoadFailed
 │   ├── ManagerClosed
 │   ├── ModelNotRegistered (LookupError)
+│   ├── QueueFull
 │   ├── ReplaceOvertaken
 │   ├── UnloadFailed
 │   └── UnloadTimeout (TimeoutError)
@@ -61,8 +63,10 @@ from lifecycle.errors import (
     LeaseTimeout,
     LifecycleError,
     LoadFailed,
+    LoadTooSlow,
     ManagerClosed,
     ModelNotRegistered,
+    QueueFull,
     QuotaExhausted,
     ReplaceOvertaken,
     UnloadFailed,
@@ -108,6 +112,7 @@ __all__ = [
     "LeaseTimeout",
     "LifecycleError",
     "LoadFailed",
+    "LoadTooSlow",
     "ManagerClosed",
     "MissingExtra",
     "ModelNotRegistered",
@@ -115,6 +120,7 @@ __all__ = [
     "NewerFormat",
     "NonFiniteVector",
     "NotADatabase",
+    "QueueFull",
     "QuotaExhausted",
     "ReadOnlyDatabase",
     "ReplaceOvertaken",

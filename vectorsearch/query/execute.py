@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from backends.errors import InferenceError, ModelUnavailable, VectorSearchError
-from lifecycle import BudgetExhausted, LeaseTimeout, LoadFailed
+from lifecycle import BudgetExhausted, LeaseTimeout, LifecycleError, LoadFailed, QueueFull
 from vectorsearch.query.fusion import fuse_rrf
 from vectorsearch.results import Hit, SearchResult, StageStats
 from vectorsearch.types import Candidates
@@ -87,7 +87,7 @@ def rerank_order(logits: NDArray[np.float32], n: int) -> NDArray[np.int64]:
 
 
 def degradation(stage: str, error: VectorSearchError) -> str:
-    """Name why a stage was left out: `stage:budget`, `:timeout`, `:unavailable` or `:error`."""
+    """Name why a stage was left out: `stage:budget`, `:timeout`, `:busy`, `:unavailable` or `:error`."""
     cause: BaseException | None = error
     while isinstance(cause, LoadFailed) and cause.__cause__ is not None:
         cause = cause.__cause__
@@ -96,6 +96,8 @@ def degradation(stage: str, error: VectorSearchError) -> str:
             return f"{stage}:budget"
         case LeaseTimeout():
             return f"{stage}:timeout"
+        case QueueFull():
+            return f"{stage}:busy"
         case ModelUnavailable() | ImportError():
             return f"{stage}:unavailable"
         case _:
@@ -115,7 +117,7 @@ def _retrieve(
                 vector = _query_vector(retriever, request, resources, trace)
                 start = resources.clock()
                 found = resources.collection.dense(vector, retriever.depth, plan.filter)
-        except (BudgetExhausted, LeaseTimeout, LoadFailed, InferenceError) as exc:
+        except (LifecycleError, InferenceError) as exc:
             if not plan.fused:
                 raise
             trace.degraded.append(degradation("dense", exc))
