@@ -50,7 +50,8 @@ def render(plan: QueryPlan, result: SearchResult | None = None) -> str:
         text = f"{retriever.kind}  depth {retriever.depth}"
         if plan.filter:
             text += f"  filter {dict(plan.filter)}"
-        lines.append(_line(indent, text, None, ran.get(retriever.kind)))
+        is_last = retriever is plan.retrievers[-1]
+        lines.append(_line(indent, text, None, ran.get(retriever.kind), branch="└─" if is_last else "├─"))
         if retriever.model:
             lines.append(_line(indent + "   ", "encode the query", retriever.model, ran.get("encode")))
     lines.extend(_notes(plan, result))
@@ -65,8 +66,8 @@ def _notes(plan: QueryPlan, result: SearchResult | None) -> Iterable[str]:
         yield f"prefetched while retrieval runs: {', '.join(map(str, plan.prefetch))}"
 
 
-def _line(indent: str, text: str, model: ModelState | None, stage: StageStats | None) -> str:
-    line = f"{indent}└─ {text}"
+def _line(indent: str, text: str, model: ModelState | None, stage: StageStats | None, *, branch: str = "└─") -> str:
+    line = f"{indent}{branch} {text}"
     if model:
         where = "resident" if model.resident else "cold"
         line += f"  with {model.name} on {model.backend} ({where}, {model.nbytes / MIB:.0f} MiB)"
