@@ -67,6 +67,7 @@ def as_reranker(candidate: object) -> Reranker:
 
 
 def _checked(name: str, answer: object, n: int) -> NDArray[np.float32]:
+    """Return n scores; one that is not a finite number says nothing, and counts as none (NaN)."""
     try:
         with np.errstate(over="ignore"):  # a score too large for float32 becomes infinity, and still ranks first
             scores = np.asarray(answer, dtype=np.float32)
@@ -74,7 +75,7 @@ def _checked(name: str, answer: object, n: int) -> NDArray[np.float32]:
         raise RerankError(f"reranker {name!r} gave {type(answer).__name__}, not {n} numbers") from exc
     if scores.size != n:
         raise RerankError(f"reranker {name!r} gave {scores.size} scores for {n} texts: it must give one for each")
-    return scores.reshape(n)
+    return np.where(np.isfinite(scores), scores, np.float32(np.nan)).reshape(n)
 
 
 def _in_texts_order(ranked: Callable[[str, list[str]], Any]) -> Callable[[str, list[str]], object]:

@@ -215,12 +215,19 @@ def test_failing_reranker_degrades_or_raises_as_asked(db: vs.Database) -> None:
         db.search("pattern", rerank=broken, on_rerank_error="raise")
 
 
-def test_missing_scores_keep_their_place_and_are_reported(db: vs.Database) -> None:
-    """A NaN score leaves the hit where the first stage put it."""
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), float("-inf")])
+def test_missing_scores_keep_their_place_and_are_reported(db: vs.Database, score: float) -> None:
+    """A score that is no finite number leaves the hit where the first stage put it; or it raises, as asked."""
+
+    def wordless(_query: str, texts: list[str]) -> list[float]:
+        return [score] * len(texts)
+
     plain = [hit.id for hit in db.search("pattern match", mode="lexical")]
-    result = db.search("pattern match", mode="lexical", rerank=lambda _q, texts: [float("nan")] * len(texts))
+    result = db.search("pattern match", mode="lexical", rerank=wordless)
     assert [hit.id for hit in result] == plain
     assert result.degraded == ("rerank:missing-scores",)
+    with pytest.raises(RerankError, match="gave no score for 2 of 2 texts"):
+        db.search("pattern match", mode="lexical", rerank=wordless, on_rerank_error="raise")
 
 
 def test_trec_lines_strictly_decrease(db: vs.Database) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from backends.errors import InferenceError, ModelUnavailable, VectorSearchError
 from lifecycle import BudgetExhausted, LeaseTimeout, LifecycleError, LoadFailed, QueueFull
+from rerank import RerankError
 from vectorsearch.query.fusion import fuse_rrf
 from vectorsearch.results import Hit, SearchResult, StageStats
 from vectorsearch.types import Candidates
@@ -194,6 +195,8 @@ def _rerank(
         trace.stats.append(StageStats("rerank", len(texts), 0, latency_ms, model=plan.rerank.name, error=str(exc)))
         return None
     missing = int(np.isnan(answer.scores).sum())
+    if missing and request.on_rerank_error == "raise":
+        raise RerankError(f"reranker {plan.rerank.name!r} gave no score for {missing} of {len(texts)} texts")
     if missing:
         trace.degraded.append("rerank:missing-scores")
     trace.stats.append(
