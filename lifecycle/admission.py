@@ -137,13 +137,22 @@ def _share(draft: Draft, candidate: policy.Candidate, tenant: str) -> int:
 
 
 def _pool(draft: Draft, missing: Collection[InstanceKey], protected: set[InstanceKey]) -> list[policy.Candidate]:
-    """Return whom a load of these keys may drive out: nobody that others are sure of, own ones first if over share."""
-    sure = tenants.guaranteed(draft, tenants.users(draft, missing))
+    """Return whom a load of these keys may drive out: nobody that others are sure of.
+
+    A tenant's own come first if it would be over its share, and last if it would still be within its guarantee.
+    """
+    users = tenants.users(draft, missing)
+    others = tenants.guaranteed(draft, users)
     over = tenants.over_share(draft, missing)
+    sure = tenants.guaranteed(draft, draft.tenants.keys() - (users - over))
     return [
-        replace(c, own=not over.isdisjoint(draft.models[draft.generations[c.number].key].tenants))
+        replace(
+            c,
+            own=not over.isdisjoint(draft.models[draft.generations[c.number].key].tenants),
+            sure=c.number in sure,
+        )
         for c in draft.candidates(protected)
-        if c.number not in sure
+        if c.number not in others
     ]
 
 

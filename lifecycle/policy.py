@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Candidate:
     """A generation that may be asked to leave. `last_used` is the time of its last release, at first `ready_at`.
 
-    It is `young` if its minimum residency is not over, and `own` if it belongs to the very tenant that asks, and that
-    has more than its share.
+    It is `young` if its minimum residency is not over. If it belongs to the very tenant that asks, it is `own` where
+    that has more than its share, and `sure` where all that it has is within its guarantee.
     """
 
     number: int
@@ -24,6 +24,7 @@ class Candidate:
     ready_at: float
     last_used: float
     own: bool = False
+    sure: bool = False
     young: bool = False
     worth: float = 0.0
 
@@ -40,10 +41,11 @@ def worth(floor: float, uses: int, load_s: float, nbytes: int) -> float:
     return floor + uses * load_s / max(1, nbytes)
 
 
-def eviction_order(candidate: Candidate) -> tuple[bool, bool, bool, int, float, float, int]:
-    """Return the sort key: idle first, young last, own first, higher priority number first, least worth, LRU."""
+def eviction_order(candidate: Candidate) -> tuple[bool, bool, bool, bool, int, float, float, int]:
+    """Return the sort key: idle first, sure and young last, own first, then by priority, worth and last use."""
     return (
         not candidate.idle,
+        candidate.sure,
         candidate.young,
         not candidate.own,
         -candidate.priority,

@@ -52,6 +52,27 @@ def test_other_models_stay_when_a_tenant_with_a_quota_loads_a_hundred(bench: Mak
     assert b.manager.snapshot().by_tenant == {"quiet": 1, "noisy": 3}
 
 
+def test_own_models_go_last_when_all_are_within_the_guarantee(bench: MakeBench) -> None:
+    """L51: a tenant within its guarantee that loads a second model keeps its first, though that is the oldest."""
+    b = bench(3)
+    b.manager.set_tenant("quiet", guaranteed_nbytes=2)
+    for tenant, name in (("quiet", "A"), ("noisy", "B"), ("noisy", "C"), ("quiet", "D")):
+        add(b, tenant, name)
+        use(b, tenant, name)
+    assert resident(b) == {"quietA", "noisyC", "quietD"}
+    assert b.loads("quietA") == 1
+
+
+def test_own_model_goes_when_it_is_the_only_one_that_can(bench: MakeBench) -> None:
+    """A guarantee larger than the budget shields a tenant's models from its own loads only while others can go."""
+    b = bench(1)
+    b.manager.set_tenant("quiet", guaranteed_nbytes=2)
+    for name in "AD":
+        add(b, "quiet", name)
+        use(b, "quiet", name)
+    assert resident(b) == {"quietD"}
+
+
 def test_guaranteed_model_stays_when_others_need_the_room(bench: MakeBench) -> None:
     """L51: a tenant within its guarantee loses nothing to others, and may evict their least recently used."""
     b = bench(3)
