@@ -35,6 +35,13 @@ def fake_backend(**scripts: Any) -> FakeBackend:
     return backend
 
 
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take back the fake backends that a test registers."""
+    registry.available()
+    monkeypatch.setattr(registry, "_known", dict(registry._known))
+
+
 @pytest.fixture
 def open_database() -> Iterator[OpenDatabase]:
     """Give a function that opens databases, and close them all at the end."""

@@ -42,7 +42,7 @@ def measure(rankings: Mapping[str, Sequence[str]], qrels: Mapping[str, Mapping[s
         MissingExtra: ir-measures is not installed.
     """
     ir_measures = require_ir_measures()
-    measures = [ir_measures.parse_measure(name) for name in MEASURES]
+    measures = [_measure(ir_measures, name) for name in MEASURES]
     run = {
         query: {doc_id: float(len(ranking) - i) for i, doc_id in enumerate(ranking)}
         for query, ranking in rankings.items()
@@ -54,3 +54,10 @@ def measure(rankings: Mapping[str, Sequence[str]], qrels: Mapping[str, Mapping[s
         if metric.query_id in judged:
             values[str(metric.measure)] += float(metric.value)
     return {name: value / len(judged) if judged else 0.0 for name, value in values.items()}
+
+
+def _measure(ir_measures: Any, name: str) -> Any:  # noqa: ANN401 -- it has no type information
+    """Return the measure of a name such as "nDCG@10"; the library's own parser needs what Python 3.14 has removed."""
+    base, _, cutoff = name.partition("@")
+    measure = getattr(ir_measures, base)
+    return measure @ int(cutoff) if cutoff else measure
