@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -22,8 +22,8 @@ _DEAD_SHARE = 0.3  # above it the buffer is packed: memory matters, and each sea
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
-    """What a reader holds of a buffer while a writer appends behind it.
+class RowVectors:
+    """Unit vectors by row, each alive or dead: what a reader holds, never changed in place.
 
     `matrix` float32[n, dim] unit vectors, `rows` int64[n] ascending, `alive` bool[n].
     """
@@ -37,8 +37,8 @@ class Tail:
         """Return how many vectors a search can find."""
         return int(self.alive.sum())
 
-    def without(self, gone: NDArray[np.int64]) -> Tail:
-        """Return the tail with the rows `gone` int64[m] ascending dead; rows that aren't here are ignored."""
+    def without(self, gone: NDArray[np.int64]) -> Self:
+        """Return the same with the rows `gone` int64[m] ascending dead; rows that aren't here are ignored."""
         at = positions_of(self.rows, gone)
         if not at.size:
             return self
@@ -62,7 +62,7 @@ class VectorBuffer:
         self._rows = np.empty(capacity, dtype=np.int64)
         self._n = 0
 
-    def append(self, tail: Tail | None, rows: NDArray[np.int64], units: NDArray[np.float32]) -> Tail:
+    def append(self, tail: RowVectors | None, rows: NDArray[np.int64], units: NDArray[np.float32]) -> RowVectors:
         """Return `tail`, the last one returned, with unit vectors float32[m, dim] added behind it."""
         end = self._n + len(rows)
         if end > len(self._rows):
@@ -71,7 +71,7 @@ class VectorBuffer:
         self._n = end
         new = np.ones(len(rows), dtype=bool)
         alive = new if tail is None else np.concatenate([tail.alive, new])
-        return Tail(self._matrix[:end], self._rows[:end], alive)
+        return RowVectors(self._matrix[:end], self._rows[:end], alive)
 
     def _grow(self, capacity: int) -> None:
         matrix = np.empty((capacity, self._matrix.shape[1]), dtype=np.float32)
@@ -85,7 +85,7 @@ class TailWriter:
 
     def __init__(self) -> None:
         self._buffer: VectorBuffer | None = None
-        self.tail: Tail | None = None
+        self.tail: RowVectors | None = None
 
     def append(self, rows: NDArray[np.int64], vectors: NDArray[np.float32]) -> None:
         """Add vectors float32[m, dim], normalised in a copy."""
@@ -109,7 +109,7 @@ class ExactIndex:
     def __init__(self) -> None:
         self._writer = TailWriter()
         # Swapped whole: a reader takes one reference and sees one moment.
-        self._state: tuple[int, Tail | None] = (0, None)
+        self._state: tuple[int, RowVectors | None] = (0, None)
 
     @property
     def seq(self) -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vectorsearch.index.base import Advance
-    from vectorsearch.index.dense_exact import Tail
+    from vectorsearch.index.dense_exact import RowVectors
     from vectorsearch.index.faiss_base import Base
     from vectorsearch.storage.manifest import Manifest
     from vectorsearch.storage.snapshot import Snapshot
@@ -73,7 +73,7 @@ def next_step(
 class _State:
     seq: int
     base: Base | None
-    tail: Tail | None
+    tail: RowVectors | None
 
 
 class FaissIndex:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import faiss
@@ -10,6 +10,7 @@ import numpy as np
 
 from vectorsearch.index.base import no_candidates
 from vectorsearch.index.cosine import nearest, positions_of, unit
+from vectorsearch.index.dense_exact import RowVectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,7 +31,7 @@ _MARGIN = 16  # asked for beyond k, so that exact scores and ties by row can set
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class Base(RowVectors):
     """Unit vectors in `index`, row by row: `rows` int64[n] ascending, `alive` bool[n].
 
     `matrix` float32[n, dim] is a view of FAISS's own copy. It is read directly wherever a search is exact: NumPy
@@ -38,23 +39,6 @@ class Base:
     """
 
     index: Any
-    rows: NDArray[np.int64]
-    alive: NDArray[np.bool_]
-    matrix: NDArray[np.float32]
-
-    @property
-    def n_live(self) -> int:
-        """Return how many vectors a search can find."""
-        return int(self.alive.sum())
-
-    def without(self, gone: NDArray[np.int64]) -> Base:
-        """Return the base with the rows `gone` int64[m] ascending dead; rows that aren't here are ignored."""
-        at = positions_of(self.rows, gone)
-        if not at.size:
-            return self
-        alive = self.alive.copy()
-        alive[at] = False
-        return replace(self, alive=alive)
 
     def search(self, vector: NDArray[np.float32], k: int, allowed: NDArray[np.int64] | None) -> Candidates:
         """Return the `k` live, allowed rows nearest to the unit vector `vector`.
@@ -135,7 +119,7 @@ def load(folder: Path, names: Sequence[str]) -> Base:
 def _base(index: Any, rows: NDArray[np.int64]) -> Base:  # noqa: ANN401 -- FAISS ships no types
     flat = _storage(index)
     matrix = faiss.rev_swig_ptr(flat.get_xb(), len(rows) * index.d).reshape(len(rows), index.d)
-    return Base(index, rows, np.ones(len(rows), dtype=bool), matrix)
+    return Base(matrix, rows, np.ones(len(rows), dtype=bool), index)
 
 
 def _storage(index: Any) -> Any:  # noqa: ANN401 -- FAISS ships no types
