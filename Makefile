@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 EXTRAS ?= dev
 CONSTRAINTS := .ci/constraints.txt
 INSTALLED := $(VENV)/installed
+# What the demo needs: no PyTorch, which is gigabytes where its CUDA build is the default.
+DEMO_EXTRAS ?= eval
+DEMO_INSTALLED := $(VENV)/demo-installed
 
 .PHONY: demo test models clean help
 
@@ -13,7 +16,7 @@ help:
 	@echo "make test   set up, then ruff, mypy, import-linter and all tests"
 	@echo "make clean  remove the environment and what was built"
 
-demo: $(INSTALLED)
+demo: $(DEMO_INSTALLED)
 	$(BIN)/vectorsearch demo
 
 test: models
@@ -27,11 +30,19 @@ models: $(INSTALLED)
 	$(BIN)/vectorsearch models pull bge-small-en-v1.5-int8 ms-marco-MiniLM-L-12-v2-int8
 
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
+	$(call install,$(EXTRAS))
+	@touch $(DEMO_INSTALLED)
+
+$(DEMO_INSTALLED): pyproject.toml $(CONSTRAINTS)
+	$(call install,$(DEMO_EXTRAS))
+
+define install
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 …")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]' --constraint $(CONSTRAINTS)
+	$(BIN)/python -m pip install --quiet --editable '.[$(1)]' --constraint $(CONSTRAINTS)
 	@touch $@
+endef
 
 clean:
 	rm -rf $(VENV) build *.egg-info
