@@ -1,8 +1,10 @@
-"""Find backends, order them by priority, and select the one that serves a model.
+"""Find backends, order them by priority, and tell which one serves a model.
 
 A backend is found by its file's name, `backends/NAME_backend.py`, whose function `backend()` returns it, by the
 entry-point group `vectorsearch.backends` (NAME = a function that returns it), or by `register`. Files are
 imported on first use; none of them imports its runtime before a model is loaded.
+
+A name may carry a precision, `jax:bfloat16`, where the backend has several (`HasPrecisions`).
 """
 
 from __future__ import annotations
@@ -12,15 +14,17 @@ import pkgutil
 import threading
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import backends as package
-from backends.errors import CannotServe, InvalidInput
+from backends import selection
+from backends.errors import InvalidInput, TransientBackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from backends.base import Backend, ModelSpec
+    from backends.selection import Choice, Cost, Workload
 
 ENTRY_POINT_GROUP = "vectorsearch.backends"
 _SUFFIX = "_backend"
@@ -32,6 +36,18 @@ _discovered = False
 _lock = threading.RLock()
 
 
+@runtime_checkable
+class HasPrecisions(Protocol):
+    """A backend that can compute in several precisions; by its plain name it chooses one itself."""
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Return the names of the precisions, such as `float32`."""
+
+    def with_precision(self, precision: str) -> Backend:
+        """Return this backend in one precision, named `NAME:PRECISION`."""
+
+
 def available() -> tuple[str, ...]:
     """Return the names of all backends, lowest priority number first, those never chosen unasked last."""
     with _lock:
@@ -39,17 +55,39 @@ def available() -> tuple[str, ...]:
         return tuple(sorted(_known, key=lambda name: (_rank(_known[name]), name)))
 
 
-def get(name: str) -> Backend:
-    """Return the backend of this name.
+def variants(name: str) -> tuple[str, ...]:
+    """Return the names to measure one by one for a backend: one for each of its precisions, or its own.
 
     Raises:
-        InvalidInput: there is none, or it could not be imported; the message lists those that exist.
+        InvalidInput: no backend has the name.
+    """
+    backend = get(name)
+    if isinstance(backend, HasPrecisions) and ":" not in name:
+        return tuple(f"{name}:{precision}" for precision in backend.precisions)
+    return (name,)
+
+
+def get(name: str) -> Backend:
+    """Return the backend of this name, or of `name:precision`.
+
+    Raises:
+        InvalidInput: there is none, or it could not be imported, or it has no such precision; the message lists
+            those that exist.
     """
     names = available()
     if name in _known:
         return _known[name]
-    why = f": {_broken[name]}" if name in _broken else ""
-    raise InvalidInput(f"no backend {name!r}{why}; there are {', '.join(names)}")
+    base, _, precision = name.partition(":")
+    if base not in _known:
+        why = f": {_broken[base]}" if base in _broken else ""
+        raise InvalidInput(f"no backend {base!r}{why}; there are {', '.join(names)}")
+    backend = _known[base]
+    if not isinstance(backend, HasPrecisions):
+        raise InvalidInput(f"backend {base!r} has one precision only: leave out ':{precision}'")
+    if precision not in backend.precisions:
+        there_are = ", ".join(f"{base}:{each}" for each in backend.precisions)
+        raise InvalidInput(f"backend {base!r} has no precision {precision!r}; there are {there_are}")
+    return backend.with_precision(precision)
 
 
 def register(backend: Backend) -> None:
@@ -59,6 +97,21 @@ def register(backend: Backend) -> None:
         _known[backend.name] = backend
 
 
+def choose(
+    spec: ModelSpec, workload: Workload, *, asked: str | None = None, costs: Mapping[str, Cost] | None = None
+) -> Choice:
+    """Decide among all backends that may be chosen unasked, or on the one asked for; see `selection.choose`.
+
+    Raises:
+        CannotServe: none can; the message gives each one's reason.
+        InvalidInput: no backend has the name.
+    """
+    if asked:
+        return selection.choose(spec, workload, candidates=[get(asked)], asked=asked)
+    candidates = [backend for backend in map(get, available()) if backend.priority is not None]
+    return selection.choose(spec, workload, candidates=candidates, costs=costs, refused=dict(_broken))
+
+
 def select(spec: ModelSpec, *, backend: str | None = None) -> Backend:
     """Return the named backend, or the first by priority, that can serve the model.
 
@@ -66,15 +119,17 @@ def select(spec: ModelSpec, *, backend: str | None = None) -> Backend:
         CannotServe: none can; the message gives each one's reason.
         InvalidInput: no backend has the name.
     """
-    asked = [get(backend)] if backend else [b for b in map(get, available()) if b.priority is not None]
-    reasons = []
-    for candidate in asked:
-        answer = candidate.can_serve(spec)
-        if answer:
-            return candidate
-        reasons.append(f"{candidate.name}: {answer.reason}")
-    reasons += [f"{name}: {why}" for name, why in _broken.items()] if not backend else []
-    raise CannotServe(f"no backend can serve model {spec.name!r}: " + "; ".join(reasons or ["none is installed"]))
+    return get(choose(spec, "query", asked=backend).backend)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether another backend, or a later try, may succeed: the error, or a cause of it, was declared so."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, TransientBackendError):
+            return True
+        cause = cause.__cause__
+    return False
 
 
 def _rank(backend: Backend) -> float:

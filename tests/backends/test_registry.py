@@ -11,7 +11,7 @@ import pytest
 
 from backends import registry
 from backends.base import Backend, ModelSpec, Serves
-from backends.errors import CannotServe, InvalidInput
+from backends.errors import BackendError, CannotServe, InferenceError, InvalidInput, TransientBackendError
 from backends.fake_backend import FakeBackend, fake_spec
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +29,16 @@ class Unwilling(FakeBackend):
     def can_serve(self, spec: ModelSpec) -> Serves:
         """Refuse."""
         return Serves(ok=False, reason=f"not {spec.name}")
+
+
+class Precise(FakeBackend):
+    """A backend with two precisions."""
+
+    precisions = ("float32", "bfloat16")
+
+    def with_precision(self, precision: str) -> Backend:
+        """Return a backend named for the precision."""
+        return FakeBackend(f"{self.name}:{precision}")
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +90,39 @@ def test_names_are_listed_when_a_backend_is_unknown() -> None:
         registry.get("tpu")
 
 
+def test_precision_is_given_when_the_name_carries_one() -> None:
+    """`name:precision` is that backend in that precision, and all of them can be listed."""
+    registry.register(Precise("two"))
+    assert registry.get("two:bfloat16").name == "two:bfloat16"
+    assert registry.variants("two") == ("two:float32", "two:bfloat16")
+    assert registry.variants("two:float32") == ("two:float32",)
+    assert registry.variants("fake") == ("fake",)
+    assert registry.select(fake_spec("m"), backend="two:float32").name == "two:float32"
+
+
+def test_precisions_are_listed_when_one_is_unknown() -> None:
+    """An unknown precision is the caller's error, and the message says which there are."""
+    registry.register(Precise("two"))
+    with pytest.raises(
+        InvalidInput, match="backend 'two' has no precision 'int4'; there are two:float32, two:bfloat16"
+    ):
+        registry.get("two:int4")
+    with pytest.raises(InvalidInput, match="backend 'fake' has one precision only"):
+        registry.get("fake:float32")
+    with pytest.raises(InvalidInput, match="no backend 'tpu'"):
+        registry.get("tpu:float32")
+
+
+def test_error_is_transient_when_it_or_its_cause_was_declared_so() -> None:
+    """Only a declared error may pass elsewhere, however it is wrapped; a plain failure of the model may not."""
+    assert registry.is_transient(TransientBackendError("out of memory"))
+    wrapped = BackendError("load failed")
+    wrapped.__cause__ = TransientBackendError("out of memory")
+    assert registry.is_transient(wrapped)
+    assert not registry.is_transient(InferenceError("NaN"))
+    assert not registry.is_transient(MemoryError())
+
+
 def test_others_go_on_when_a_plug_in_is_broken() -> None:
     """A plug-in that can't be imported is a reason in the message, not the end of all others."""
 
@@ -90,6 +133,8 @@ def test_others_go_on_when_a_plug_in_is_broken() -> None:
     assert "onnx" in registry.available()
     with pytest.raises(InvalidInput, match="no libtpu"):
         registry.get("tpu")
+    with pytest.raises(CannotServe, match="no libtpu"):
+        registry.choose(fake_spec("m"), "query")
 
 
 def test_no_runtime_is_imported_when_backends_are_listed() -> None:
