@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from vectorsearch.index.allowed_rows import AllowedRows
-from vectorsearch.index.filter_terms import filter_terms
+from vectorsearch.index.filters import fields_of, has_field, parse_filter, plain_filter
 from vectorsearch.index.opening import check_settings, open_indexes
 from vectorsearch.storage.errors import DimensionMismatch, NonFiniteVector
 from vectorsearch.storage.files import folder_nbytes
@@ -149,7 +149,7 @@ class Collection:
 
         No text can raise. `filter` holds metadata that a document must have.
         """
-        return self._lexical.current().search(query, k, filter_terms(filter))
+        return self._lexical.current().search(query, k, parse_filter(filter))
 
     def dense(self, vector: NDArray[np.float32], k: int, filter: Filter | None = None) -> Candidates:  # noqa: A002
         """Return the `k` documents whose vectors are nearest to `vector` float32[dim], by cosine.
@@ -159,9 +159,19 @@ class Collection:
             NonFiniteVector: it holds NaN or infinity.
         """
         query = self._checked(vector)
-        terms = filter_terms(filter)
-        allowed = self._allowed.of(self._lexical.current(), terms) if terms else None
+        condition = parse_filter(filter)
+        allowed = self._allowed.of(self._lexical.current(), condition) if condition is not None else None
         return self._dense.current().search(query, k, allowed)
+
+    def count_where(self, filter: Filter | None) -> int:  # noqa: A002
+        """Return the number of documents that a filter lets through; reads no document."""
+        condition = parse_filter(filter)
+        return self.count() if condition is None else self._lexical.current().count_where(condition)
+
+    def unknown_fields(self, filter: Filter) -> list[str]:  # noqa: A002
+        """Return the fields that a filter speaks of and no document has, sorted: a mistyped name finds nothing."""
+        index = self._lexical.current()
+        return [name for name in sorted(fields_of(plain_filter(filter))) if not index.count_where(has_field(name))]
 
     def refresh(self, progress: Progress | None = None) -> None:
         """Bring both indexes up to date; `progress(done, total)` counts the rows of the two together."""

@@ -13,7 +13,7 @@ from backends.base import ModelSpec
 from backends.errors import InvalidInput
 from rerank import as_reranker
 from vectorsearch.documents import as_id, as_vector
-from vectorsearch.index.filter_terms import plain_filter
+from vectorsearch.index.filters import checked_filter
 from vectorsearch.query.execute import Resources, execute
 from vectorsearch.query.explain import Explanation
 from vectorsearch.query.fusion import RRF_K
@@ -223,7 +223,7 @@ class Database:
             query=query,
             vector=None if vector is None else as_vector(vector, "the query's vector"),
             k=_plain(k),
-            filter=None if filter is None else plain_filter(filter),
+            filter=None if filter is None else checked_filter(filter),
             mode=mode,
             weights={} if weights is None else weights,
             rrf_k=rrf_k,

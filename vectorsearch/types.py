@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 Scalar = str | int | float | bool | None
 MetadataValue: TypeAlias = "Scalar | Sequence[MetadataValue] | Mapping[str, MetadataValue]"
 Metadata = Mapping[str, MetadataValue]
-Filter = Mapping[str, Scalar]
+FilterValue: TypeAlias = "Scalar | Sequence[FilterValue] | Mapping[str, FilterValue]"
+Filter = Mapping[str, FilterValue]  # see `index.filters.parse_filter`
 Mode = Literal["auto", "hybrid", "dense", "lexical"]
 ScoreKind = Literal["dense", "lexical", "fused", "rerank"]
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from vectorsearch.index.filters import Condition
     from vectorsearch.storage.snapshot import Snapshot
 
     Advance = Callable[[int], None]
@@ -57,15 +58,18 @@ class DenseIndex(DerivedIndex, Protocol):
 class LexicalIndex(DerivedIndex, Protocol):
     """BM25 over words."""
 
-    def search(self, query: str, k: int, terms: tuple[str, ...] = ()) -> Candidates:
+    def search(self, query: str, k: int, condition: Condition | None = None) -> Candidates:
         """Return the `k` live rows that match best, or fewer: a row without any word of the query is no match.
 
-        `terms` are those of `filter_terms`: a row must have all. A word that the query repeats counts as often.
+        `condition` limits the rows, and adds nothing to a score. A word that the query repeats counts as often.
         Scores are positive; equal ones are ordered by row.
         """
 
-    def rows_with(self, terms: tuple[str, ...]) -> NDArray[np.int64]:
-        """Return the live rows that have all `terms`, ascending."""
+    def rows_where(self, condition: Condition) -> NDArray[np.int64]:
+        """Return the live rows for which the condition holds, ascending."""
+
+    def count_where(self, condition: Condition) -> int:
+        """Return the number of live rows for which the condition holds."""
 
 
 def no_candidates() -> Candidates:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 from rank_bm25 import BM25Okapi
 
 from vectorsearch.index.base import best, no_candidates
-from vectorsearch.index.filter_terms import metadata_terms
+from vectorsearch.index.filters import holds
+from vectorsearch.index.metadata_terms import metadata_terms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vectorsearch.index.analyzer import Analyzer
     from vectorsearch.index.base import Advance
+    from vectorsearch.index.filters import Condition
     from vectorsearch.storage.snapshot import Snapshot
     from vectorsearch.types import Candidates
 
@@ -43,7 +43,7 @@ class _State:
 
     seq: int = 0
     words: dict[int, list[str]] = field(default_factory=dict)
-    terms: dict[int, list[str]] = field(default_factory=dict)
+    terms: dict[int, frozenset[str]] = field(default_factory=dict)
 
 
 class RankBM25Index:
@@ -68,11 +68,11 @@ class RankBM25Index:
             terms.pop(row, None)
         for batch in snapshot.texts(self.seq):
             for row, text, metadata in batch:
-                words[row], terms[row] = self._analyzer.words(text), metadata_terms(metadata)
+                words[row], terms[row] = self._analyzer.words(text), frozenset(metadata_terms(metadata))
             advance(len(batch))
         self._state = _State(snapshot.seq, words, terms)
 
-    def search(self, query: str, k: int, terms: tuple[str, ...] = ()) -> Candidates:
+    def search(self, query: str, k: int, condition: Condition | None = None) -> Candidates:
         """Return the `k` live rows that match best; a word that the query repeats counts as often."""
         words = self._analyzer.words(query)
         if not words or k <= 0:
@@ -80,13 +80,17 @@ class RankBM25Index:
         scorer = self._current()
         rows, scores = scorer.rows, scorer.scores(words)
         kept = scores > 0
-        if terms:
-            kept &= np.isin(rows, scorer.rows_with(terms), assume_unique=True)
+        if condition is not None:
+            kept &= np.isin(rows, scorer.rows_where(condition), assume_unique=True)
         return best(rows[kept], scores[kept], k)
 
-    def rows_with(self, terms: tuple[str, ...]) -> NDArray[np.int64]:
-        """Return the live rows that have all `terms`, ascending."""
-        return self._current().rows_with(terms)
+    def rows_where(self, condition: Condition) -> NDArray[np.int64]:
+        """Return the live rows for which the condition holds, ascending."""
+        return self._current().rows_where(condition)
+
+    def count_where(self, condition: Condition) -> int:
+        """Return the number of live rows for which the condition holds."""
+        return len(self.rows_where(condition))
 
     def save(self, *, durable: bool) -> None:
         """Do nothing: the store's texts are read on opening."""
@@ -113,18 +117,13 @@ class _Scorer:
         # The package divides by the number of documents and of words.
         any_words = any(state.words.values())
         self._bm25 = PositiveBM25(list(state.words.values()), k1=K1, b=B) if any_words else None
-        rows_of: defaultdict[str, list[int]] = defaultdict(list)
-        for row, terms in state.terms.items():
-            for term in terms:
-                rows_of[term].append(row)
-        self._rows_of = {term: np.array(rows, dtype=np.int64) for term, rows in rows_of.items()}
+        self._terms = list(state.terms.values())
 
     def scores(self, words: list[str]) -> NDArray[np.float32]:
         if self._bm25 is None:
             return np.zeros(len(self.rows), dtype=np.float32)
         return np.asarray(self._bm25.get_scores(words), dtype=np.float32)
 
-    def rows_with(self, terms: tuple[str, ...]) -> NDArray[np.int64]:
-        none = np.empty(0, dtype=np.int64)
-        lists = [self._rows_of.get(term, none) for term in terms]
-        return reduce(lambda a, b: np.intersect1d(a, b, assume_unique=True), lists) if lists else self.rows
+    def rows_where(self, condition: Condition) -> NDArray[np.int64]:
+        kept = np.fromiter((holds(condition, terms) for terms in self._terms), dtype=np.bool_, count=len(self.rows))
+        return self.rows[kept]

@@ -18,7 +18,8 @@ import tantivy
 from tantivy import Occur, Query
 
 from vectorsearch.index.base import best, no_candidates, writing
-from vectorsearch.index.filter_terms import metadata_terms
+from vectorsearch.index.filter_queries import filter_query
+from vectorsearch.index.metadata_terms import TERMS_VERSION, metadata_terms
 from vectorsearch.storage import failpoints, manifest
 from vectorsearch.storage.files import fsync_folder
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from vectorsearch.index.analyzer import Analyzer
     from vectorsearch.index.base import Advance
+    from vectorsearch.index.filters import Condition
     from vectorsearch.storage.manifest import FileMark
     from vectorsearch.storage.snapshot import IndexedText, Snapshot
     from vectorsearch.types import Candidates
@@ -92,7 +94,7 @@ class TantivyIndex:
 
     @property
     def _layout(self) -> str:
-        return f"tantivy {version('tantivy')}, {self._analyzer.fingerprint}"
+        return f"tantivy {version('tantivy')}, {self._analyzer.fingerprint}, terms {TERMS_VERSION}"
 
     def catch_up(self, snapshot: Snapshot, advance: Advance) -> None:
         """Apply every change after `seq`; build again when too many documents are dead."""
@@ -107,7 +109,7 @@ class TantivyIndex:
             self._write(state.index, snapshot, state.seq, gone, advance)
         self._state = _State(snapshot.seq, state.index, state.index.searcher(), state.folder, dead)
 
-    def search(self, query: str, k: int, terms: tuple[str, ...] = ()) -> Candidates:
+    def search(self, query: str, k: int, condition: Condition | None = None) -> Candidates:
         """Return the `k` live rows that match best; a word that the query repeats counts as often."""
         state, repeated = self._state, Counter(self._analyzer.words(query))
         k = min(k, state.searcher.num_docs)  # Tantivy allocates for all k, and ends the process where it can't
@@ -115,18 +117,20 @@ class TantivyIndex:
             return no_candidates()
         words = [(Occur.Should, _weighted(word, times)) for word, times in repeated.items()]
         wanted = Query.boolean_query(words)
-        if terms:
-            # A constant of 0: the filter limits what is found, and adds nothing to any score.
-            limits = [(Occur.Must, Query.const_score_query(_term("terms", term), 0.0)) for term in terms]
-            wanted = Query.boolean_query([(Occur.Must, wanted), *limits])
+        if condition is not None:
+            limit = filter_query(_SCHEMA, condition)
+            wanted = Query.boolean_query([(Occur.Must, wanted), (Occur.Must, limit)])
         return _top(state.searcher, wanted, k)
 
-    def rows_with(self, terms: tuple[str, ...]) -> NDArray[np.int64]:
-        """Return the live rows that have all `terms`, ascending."""
+    def rows_where(self, condition: Condition) -> NDArray[np.int64]:
+        """Return the live rows for which the condition holds, ascending."""
         searcher = self._state.searcher
-        wanted = [(Occur.Must, Query.const_score_query(_term("terms", term), 0.0)) for term in terms]
-        hits = searcher.search(Query.boolean_query(wanted), limit=max(1, searcher.num_docs), count=False).hits
+        hits = searcher.search(filter_query(_SCHEMA, condition), limit=max(1, searcher.num_docs), count=False).hits
         return np.sort(_rows(searcher, hits))
+
+    def count_where(self, condition: Condition) -> int:
+        """Return the number of live rows for which the condition holds."""
+        return int(self._state.searcher.search(filter_query(_SCHEMA, condition), limit=1, count=True).count)
 
     def save(self, *, durable: bool) -> None:
         """Vouch for the files on disk as they are now."""
