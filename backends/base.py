@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from backends.deadline import Deadline
+
 Task = Literal["embed", "cross-encode"]
 Pooling = Literal["cls", "mean", "last", "none"]
 
@@ -94,6 +96,19 @@ class LoadedModel(Protocol):
 
     def close(self) -> None:
         """Free everything. Closing again is harmless."""
+
+
+@runtime_checkable
+class Stoppable(Protocol):
+    """What a `LoadedModel` is besides, if it can end a run that its caller has no more time for."""
+
+    def infer_until(self, batch: TokenBatch, deadline: Deadline) -> NDArray[np.float32]:
+        """Answer as `LoadedModel.infer`, or end soon after the deadline.
+
+        Raises:
+            DeadlineExceeded: the time was up; the model is as good as before.
+            InferenceError: as `LoadedModel.infer`.
+        """
 
 
 @runtime_checkable

@@ -43,5 +43,9 @@ class InferenceError(BackendError):
     """A loaded model failed on this input, or returned values that are not numbers."""
 
 
+class DeadlineExceeded(InferenceError, TimeoutError):
+    """The answer would have come after its deadline; that says nothing against the model."""
+
+
 class TransientBackendError(InferenceError):
     """A failure that may pass on another backend or at another time (out of memory, device lost)."""

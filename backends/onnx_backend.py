@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backends import signature
+from backends.alarm import Alarm
 from backends.base import Serves
 from backends.batching import TOKEN_BUDGET
-from backends.errors import InferenceError, InvalidModel, MissingExtra, TransientBackendError
+from backends.errors import DeadlineExceeded, InferenceError, InvalidModel, MissingExtra, TransientBackendError
 from backends.memory import trim
 from backends.pooling import l2_normalize, pool, require_finite
 
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from backends.base import Backend, LoadedModel, ModelSpec, TokenBatch
+    from backends.deadline import Deadline
 
 # Measured over the default models and the others of the catalogue (README.md).
 WEIGHTS_FACTOR = 1.75
 WORKSPACE_NBYTES_PER_TOKEN = 72 * 1024
+_alarm = Alarm()  # ends the runs that are late; its thread starts with the first deadline
 
 
 def backend() -> Backend:
@@ -114,8 +117,15 @@ class OnnxModel:
 
     def infer(self, batch: TokenBatch) -> NDArray[np.float32]:
         """Return float32[n, dim] or float32[n] logits; see `LoadedModel.infer`."""
+        return self._infer(batch, None)
+
+    def infer_until(self, batch: TokenBatch, deadline: Deadline) -> NDArray[np.float32]:
+        """Answer, or let the runtime give up between two operators once the deadline has passed; see `Stoppable`."""
+        return self._infer(batch, deadline)
+
+    def _infer(self, batch: TokenBatch, deadline: Deadline | None) -> NDArray[np.float32]:
         feeds = {name: getattr(batch, name).astype(dtype, copy=False) for name, dtype in self._inputs.items()}
-        raw = np.asarray(self._run(feeds), np.float32)
+        raw = np.asarray(self._run(feeds, deadline), np.float32)
         if self._spec.task == "cross-encode":
             if raw.size != len(batch.input_ids):
                 raise InvalidModel(
@@ -132,21 +142,42 @@ class OnnxModel:
             self._session = None
         trim()
 
-    def _run(self, feeds: dict[str, NDArray[Any]]) -> Any:  # noqa: ANN401  (an array of any kind)
+    def _run(self, feeds: dict[str, NDArray[Any]], deadline: Deadline | None) -> Any:  # noqa: ANN401  (an array of any kind)
         if os.getpid() != self._pid:
             # The session's threads don't exist in a forked child: a run there would wait for them for ever.
             raise InferenceError(
                 f"model {self._spec.name!r} was loaded before this process was forked: load it again in the child"
             )
-        with self._turn:
+        if not self._turn.acquire(timeout=-1 if deadline is None else deadline.left_s):
+            raise DeadlineExceeded(f"model {self._spec.name!r} was busy with other runs until the time was up")
+        try:
             if self._session is None:
                 raise InferenceError(f"model {self._spec.name!r} is closed")
-            try:
-                return self._session.run([self._output], feeds)[0]
-            except _runtime_errors() as exc:
-                kind = TransientBackendError if _is_out_of_memory(exc) else InferenceError
-                shape = feeds["input_ids"].shape
-                raise kind(f"ONNX Runtime failed on a batch of {shape} for model {self._spec.name!r}: {exc}") from exc
+            return self._answer(self._session, feeds, deadline)
+        finally:
+            self._turn.release()
+
+    def _answer(self, session: Any, feeds: dict[str, NDArray[Any]], deadline: Deadline | None) -> Any:  # noqa: ANN401  (onnxruntime has no types)
+        shape = feeds["input_ids"].shape
+        try:
+            if deadline is None:
+                return session.run([self._output], feeds)[0]
+            options = _run_options()
+            with _alarm.set(deadline.left_s, lambda: setattr(options, "terminate", True)):
+                return session.run([self._output], feeds, options)[0]
+        except _runtime_errors() as exc:
+            if deadline is not None and not deadline.left_s:
+                raise DeadlineExceeded(
+                    f"model {self._spec.name!r} was stopped in a batch of {shape}: the time was up; give it more"
+                ) from exc
+            kind = TransientBackendError if _is_out_of_memory(exc) else InferenceError
+            raise kind(f"ONNX Runtime failed on a batch of {shape} for model {self._spec.name!r}: {exc}") from exc
+
+
+def _run_options() -> Any:  # noqa: ANN401  (onnxruntime has no types)
+    import onnxruntime  # noqa: PLC0415  (heavy: loaded by now)
+
+    return onnxruntime.RunOptions()
 
 
 def _session_options(onnxruntime: Any) -> Any:  # noqa: ANN401  (onnxruntime has no types)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from backends import catalogue, registry
+from backends.base import Stoppable
 from backends.batching import TOKEN_BUDGET, batches, collate
+from backends.deadline import Pace
 from backends.errors import InferenceError, InvalidInput
 from backends.tokenizer import FolderTokenizer, SuppliesTokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from backends.base import Backend, LoadedModel, ModelSpec, Task
+    from backends.base import Backend, LoadedModel, ModelSpec, Task, TokenBatch
+    from backends.deadline import Deadline
     from backends.tokenizer import Tokenizer, TokenRows
 
 TextKind = Literal["query", "passage"]
@@ -58,6 +62,13 @@ class TextModel:
         self._model = model
         self._token_budget = token_budget
         self._nbytes = nbytes
+        self._pace = Pace()
+        self._stoppable = model if isinstance(model, Stoppable) else None
+
+    @property
+    def stops(self) -> bool:
+        """Return whether a run ends soon after its deadline; if not, it goes on until its batch is done."""
+        return self._stoppable is not None
 
     @property
     def nbytes(self) -> int:
@@ -69,11 +80,14 @@ class TextModel:
         """Return the device and provider that run it."""
         return self._model.device
 
-    def embed(self, texts: Sequence[str], *, kind: TextKind) -> Embeddings:
+    def embed(self, texts: Sequence[str], *, kind: TextKind, deadline: Deadline | None = None) -> Embeddings:
         """Return one vector per text, with the model's own prefix for queries or passages put before it.
+
+        With a deadline batches are as small as the time that is left asks for.
 
         Raises:
             InvalidInput: the model is a cross-encoder, or `texts` is not a sequence of strings.
+            DeadlineExceeded: it can't be done in time; at once if the model is known to be too slow for that.
             InferenceError: the model failed; no vector is ever made up in place of one.
         """
         self._require("embed", texts)
@@ -81,13 +95,16 @@ class TextModel:
         rows = self._tokenizer.texts([prefix + text for text in texts], self.spec.max_length)
         if not len(texts):
             return Embeddings(np.empty((0, self.spec.dim or 0), np.float32), rows.truncated)
-        return Embeddings(self._infer(rows), rows.truncated)
+        return Embeddings(self._infer(rows, deadline), rows.truncated)
 
-    def score(self, query: str, texts: Sequence[str], *, max_length: int | None = None) -> Scores:
+    def score(
+        self, query: str, texts: Sequence[str], *, max_length: int | None = None, deadline: Deadline | None = None
+    ) -> Scores:
         """Return one logit per text: how well it answers the query. `max_length` tokens a pair, at most the model's.
 
         Raises:
             InvalidInput: the model is an embedder, or an argument is not text.
+            DeadlineExceeded: as `embed`.
             InferenceError: the model failed.
         """
         self._require("cross-encode", texts)
@@ -95,7 +112,7 @@ class TextModel:
             raise InvalidInput(f"query must be a string, not {type(query).__name__}")
         longest = min(max_length or self.spec.max_length, self.spec.max_length)
         rows = self._tokenizer.pairs(query, texts, longest)
-        scores = self._infer(rows) if len(texts) else np.empty(0, np.float32)
+        scores = self._infer(rows, deadline) if len(texts) else np.empty(0, np.float32)
         return Scores(scores, rows.truncated)
 
     def warm_up(self) -> None:
@@ -119,18 +136,39 @@ class TextModel:
             if not isinstance(text, str):
                 raise InvalidInput(f"texts[{row}] must be a string, not {type(text).__name__}")
 
-    def _infer(self, rows: TokenRows) -> NDArray[np.float32]:
+    def _infer(self, rows: TokenRows, deadline: Deadline | None) -> NDArray[np.float32]:
         """Return the answers in the rows' order, batch by batch."""
         answers: NDArray[np.float32] | None = None
-        for indices in batches(rows.lengths, token_budget=self._token_budget):
+        for indices in self._batches(rows.lengths, deadline):
+            batch = collate(rows, indices)
+            begun = time.perf_counter()
             try:
-                part = self._model.infer(collate(rows, indices))
+                part = self._run(batch, deadline)
             except InferenceError as exc:
                 raise type(exc)(f"{exc} (the batch's rows are the texts {indices.tolist()})") from exc
+            self._pace.note(batch.input_ids.size, time.perf_counter() - begun)
             if answers is None:
                 answers = np.empty((len(rows.input_ids), *part.shape[1:]), np.float32)
             answers[indices] = part
         return np.empty(0, np.float32) if answers is None else answers
+
+    def _batches(self, lengths: NDArray[np.intp], deadline: Deadline | None) -> Iterator[NDArray[np.intp]]:
+        """Yield row numbers, batch by batch; with a deadline each batch is cut when the one before it is done."""
+        if deadline is None:
+            yield from batches(lengths, token_budget=self._token_budget)
+            return
+        rest = np.arange(len(lengths))
+        while len(rest):
+            left = lengths[rest]
+            most = self._pace.allowance(deadline, left_tokens=int(left.sum()), most=self._token_budget)
+            chosen = next(batches(left, token_budget=most))
+            yield rest[chosen]
+            rest = np.delete(rest, chosen)
+
+    def _run(self, batch: TokenBatch, deadline: Deadline | None) -> NDArray[np.float32]:
+        if deadline is None or self._stoppable is None:
+            return self._model.infer(batch)
+        return self._stoppable.infer_until(batch, deadline)
 
 
 class TextLoader:

@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backends.errors import InvalidInput
+from backends.overtime import Overtime
 from rerank.base import Reranker, RerankError, RerankScores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
+
+    from backends.deadline import Deadline
+
+_overtime = Overtime()  # for all functions together: what is late of them is bounded, whoever wraps them anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +34,22 @@ class FunctionReranker:
     name: str
     function: Callable[[str, list[str]], object]
 
-    def score_detailed(self, query: str, texts: Sequence[str]) -> RerankScores:
+    def score_detailed(self, query: str, texts: Sequence[str], *, deadline: Deadline | None = None) -> RerankScores:
         """Call the function and check that it gave one number for each text.
+
+        With a deadline it is called on another thread, and left alone there if it is late.
 
         Raises:
             RerankError: the function raised (its exception is the cause), or gave another number of scores.
+            DeadlineExceeded: it was late.
         """
         if not texts:
             return RerankScores(np.empty(0, dtype=np.float32))
+        if deadline is None:
+            return self._score(query, texts)
+        return _overtime.run(lambda: self._score(query, texts), deadline)
+
+    def _score(self, query: str, texts: Sequence[str]) -> RerankScores:
         try:
             answer = self.function(query, list(texts))
         except Exception as exc:  # the caller's own code: any failure is reported as this stage's

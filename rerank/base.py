@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from backends.deadline import Deadline
+
 
 class RerankError(VectorSearchError):
     """A reranker failed, or gave something that is not one score for each text."""
@@ -43,5 +45,9 @@ class Reranker(Protocol):
     def name(self) -> str:
         """Return the name that plans and statistics show."""
 
-    def score_detailed(self, query: str, texts: Sequence[str]) -> RerankScores:
-        """Score each text against the query; an empty list gives an empty array without any model."""
+    def score_detailed(self, query: str, texts: Sequence[str], *, deadline: Deadline | None = None) -> RerankScores:
+        """Score each text against the query; an empty list gives an empty array without any model.
+
+        Raises:
+            DeadlineExceeded: it can't be done in time.
+        """

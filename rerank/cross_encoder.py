@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from backends.deadline import Deadline
+
 DEFAULT_LEASE_TIMEOUT_S = 300.0
 
 
@@ -46,20 +48,22 @@ class LeasedCrossEncoder:
         """Return the model's name."""
         return self.ref.name
 
-    def score_detailed(self, query: str, texts: Sequence[str]) -> RerankScores:
+    def score_detailed(self, query: str, texts: Sequence[str], *, deadline: Deadline | None = None) -> RerankScores:
         """Give each text its logit, float32[n].
 
         Raises:
             BudgetExhausted: the model can't fit.
             LeaseTimeout: it did not become free, or load, in time.
             LoadFailed: it could not be loaded.
+            DeadlineExceeded: it can't be done in time.
             InferenceError: it failed on this input.
         """
         if not texts:
             return RerankScores(np.empty(0, dtype=np.float32))
-        lease = self.manager.lease(self.ref, timeout_s=self.lease_timeout_s)
+        timeout_s = self.lease_timeout_s if deadline is None else min(self.lease_timeout_s, deadline.left_s)
+        lease = self.manager.lease(self.ref, timeout_s=timeout_s)
         with lease as model:
-            answer = model.score(query, texts, max_length=self.max_length)
+            answer = model.score(query, texts, max_length=self.max_length, deadline=deadline)
             return RerankScores(
                 scores=answer.scores,
                 truncated=int(answer.truncated.sum()),
@@ -113,9 +117,9 @@ class CrossEncoder:
         """Return the model's name."""
         return self._leased.name
 
-    def score_detailed(self, query: str, texts: Sequence[str]) -> RerankScores:
+    def score_detailed(self, query: str, texts: Sequence[str], *, deadline: Deadline | None = None) -> RerankScores:
         """Score as `score` does, and tell what it cost."""
-        return self._leased.score_detailed(query, texts)
+        return self._leased.score_detailed(query, texts, deadline=deadline)
 
     def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
         """Give each text its logit, float32[n], in the texts' order."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from backends.base import ModelSpec
+    from backends.deadline import Deadline
     from backends.text_model import TextModel
     from lifecycle import ModelManager, ModelRef
 
@@ -37,9 +38,14 @@ class Encoder:
     spec: ModelSpec
     lease_timeout_s: float
 
-    def encode_query(self, query: str) -> Encoding:
-        """Embed one query, with the model's query prefix: float32[1, dim]."""
-        return self._encode([query], "query")
+    def encode_query(self, query: str, *, deadline: Deadline | None = None) -> Encoding:
+        """Embed one query, with the model's query prefix: float32[1, dim].
+
+        Raises:
+            DeadlineExceeded: it can't be done in time.
+            BudgetExhausted, LoadFailed, InferenceError: as `encode_passages`.
+        """
+        return self._encode([query], "query", deadline)
 
     def encode_passages(self, texts: Sequence[str]) -> Encoding:
         """Embed documents, with the model's passage prefix: float32[n, dim].
@@ -49,13 +55,14 @@ class Encoder:
             LoadFailed: it could not be loaded.
             InferenceError: it failed; nothing is returned, never vectors of zeros.
         """
-        return self._encode(texts, "passage")
+        return self._encode(texts, "passage", None)
 
-    def _encode(self, texts: Sequence[str], kind: str) -> Encoding:
-        lease = self.manager.lease(self.ref, timeout_s=self.lease_timeout_s)
+    def _encode(self, texts: Sequence[str], kind: str, deadline: Deadline | None) -> Encoding:
+        timeout_s = self.lease_timeout_s if deadline is None else min(self.lease_timeout_s, deadline.left_s)
+        lease = self.manager.lease(self.ref, timeout_s=timeout_s)
         with lease as leased:
             model: TextModel = leased
-            embeddings = model.embed(texts, kind="query" if kind == "query" else "passage")
+            embeddings = model.embed(texts, kind="query" if kind == "query" else "passage", deadline=deadline)
             return Encoding(
                 vectors=embeddings.vectors,
                 truncated=int(embeddings.truncated.sum()),

@@ -22,6 +22,7 @@ VectorSearchError
 ├── BackendError                   a runtime, or a model's files
 │   ├── CannotServe
 │   ├── InferenceError
+│   │   ├── DeadlineExceeded (TimeoutError)
 │   │   └── TransientBackendError
 │   ├── InvalidModel
 │   ├── MissingExtra (ImportError)
@@ -48,6 +49,7 @@ VectorSearchError
 from backends.errors import (
     BackendError,
     CannotServe,
+    DeadlineExceeded,
     InferenceError,
     InvalidInput,
     InvalidModel,
@@ -99,6 +101,7 @@ __all__ = [
     "DamagedDatabase",
     "DatabaseClosed",
     "DatabaseLocked",
+    "DeadlineExceeded",
     "DimensionMismatch",
     "DuplicateId",
     "EmptyQuery",

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from backends.errors import InvalidInput
+from backends.deadline import Deadline
+from backends.errors import DeadlineExceeded, InvalidInput
 from rerank import RerankError, RerankScores, as_reranker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 TEXTS = ["a", "bbb", "cc"]
 
@@ -57,7 +62,7 @@ class Native:
 
     name: str = "native"
 
-    def score_detailed(self, query: str, texts: list[str]) -> RerankScores:
+    def score_detailed(self, query: str, texts: Sequence[str], *, deadline: Deadline | None = None) -> RerankScores:  # noqa: ARG002  (the protocol's)
         """Score by length."""
         assert query
         return RerankScores(np.array([len(text) for text in texts], dtype=np.float32))
@@ -116,3 +121,13 @@ def test_candidate_is_refused_when_it_can_not_rerank(candidate: object) -> None:
     """Something that is none of the accepted forms is refused at once, with the forms named."""
     with pytest.raises(InvalidInput, match="predict, rank or rerank"):
         as_reranker(candidate)
+
+
+def test_function_is_left_alone_when_it_is_late() -> None:
+    """A function that hangs costs its caller no more than the deadline; one in time gives its scores."""
+    gate = threading.Event()
+    late = as_reranker(lambda _query, texts: gate.wait(60) and [0.0 for _ in texts])
+    with pytest.raises(DeadlineExceeded):
+        late.score_detailed("q", TEXTS, deadline=Deadline.after(0.01))
+    gate.set()
+    assert late.score_detailed("q", TEXTS, deadline=Deadline.after(60)).scores.tolist() == [0.0, 0.0, 0.0]
