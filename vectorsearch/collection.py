@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from backends.errors import InvalidInput
 from vectorsearch.index.allowed_rows import AllowedRows
 from vectorsearch.index.filters import fields_of, has_field, parse_filter, plain_filter
 from vectorsearch.index.opening import check_settings, open_indexes
@@ -14,9 +15,10 @@ from vectorsearch.storage.files import folder_nbytes
 from vectorsearch.storage.records import check_dims, content_digest, to_records
 from vectorsearch.storage.settings import CollectionSettings, agree_settings, stored_settings
 from vectorsearch.storage.store import Store
+from vectorsearch.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from vectorsearch.index.base import DenseIndex, LexicalIndex
     from vectorsearch.index.keeper import Keeper
     from vectorsearch.storage.store import OnConflict
-    from vectorsearch.types import Candidates, Document, Filter
+    from vectorsearch.types import Candidates, Document, Filter, Metadata
 
     Progress = Callable[[int, int], None]
 
@@ -122,6 +124,27 @@ class Collection:
         """Delete documents in one transaction and return how many there were."""
         return self._store.delete(ids)
 
+    def delete_where(self, filter: Filter) -> int:  # noqa: A002 -- the field's word
+        """Delete the documents that a filter lets through, as of this moment, in one transaction; return how many.
+
+        Raises:
+            InvalidInput: the filter can't be used, or lets everything through.
+        """
+        condition = parse_filter(filter)
+        if condition is None:
+            raise InvalidInput(f"the filter {filter!r} lets everything through: name what to delete")
+        return self._store.delete_rows(self._lexical.current().rows_where(condition).tolist())
+
+    def update_metadata(self, changes: Mapping[str, Metadata], *, replace: bool = False) -> int:
+        """Change the metadata of documents by id in one transaction and return how many there were.
+
+        Fields that a change doesn't name stay, unless `replace` is set. Nothing is embedded again.
+
+        Raises:
+            InvalidInput: metadata that can't be stored; nothing was changed.
+        """
+        return self._store.update_metadata(changes, replace=replace)
+
     def get(self, ids: Sequence[str], *, vectors: bool = True) -> list[Document | None]:
         """Return documents in the order of `ids`, None for an unknown one."""
         return self._store.get(ids, vectors=vectors)
@@ -218,6 +241,11 @@ class Collection:
             "lexical": self._lexical.info(),
             "dense": self._dense.info(),
         }
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """Return what verifies, repairs, compacts and copies this collection."""
+        return Upkeep(self._store, self._lexical, self._dense)
 
     def close(self) -> None:
         """Flush, close everything and let another process write; a second call does nothing."""

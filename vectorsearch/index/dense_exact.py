@@ -118,6 +118,8 @@ class ExactIndex:
 
     def catch_up(self, snapshot: Snapshot, advance: Advance) -> None:
         """Apply every change after `seq`."""
+        if self.seq < snapshot.floor:
+            self.close()
         self._writer.remove(snapshot.deleted_after(self.seq))
         for rows, vectors in snapshot.vectors(self.seq):
             self._writer.append(rows, vectors)

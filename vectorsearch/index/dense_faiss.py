@@ -34,7 +34,6 @@ _AUTO_GRAPH_VECTORS = 50_000
 _TAIL_VECTORS = 2048
 _TAIL_SHARE = 0.1
 _DEAD_SHARE = 0.2
-_MANIFEST = "manifest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +103,8 @@ class FaissIndex:
 
     def catch_up(self, snapshot: Snapshot, advance: Advance) -> None:
         """Apply every change after `seq`, rebuilding or extending the base when the tail or the dead are too many."""
+        if self.seq < snapshot.floor:
+            self.close()
         state, writer = self._state, self._writer
         gone = snapshot.deleted_after(state.seq)
         base = state.base.without(gone) if state.base else None
@@ -164,7 +165,7 @@ class FaissIndex:
 
     def _load(self, folder: Path, newest_seq: int) -> str:
         found = manifest.load(
-            folder / _MANIFEST, database=self._database, layout=self._plan.factory, newest_seq=newest_seq
+            folder / manifest.NAME, database=self._database, layout=self._plan.factory, newest_seq=newest_seq
         )
         if isinstance(found, str):
             return f"built anew: {found}"
@@ -183,7 +184,7 @@ class FaissIndex:
         if durable and not self._durable:
             for name in self._saved.files:
                 fsync_file(folder / name)
-            self._saved.save(folder / _MANIFEST, durable=True)
+            self._saved.save(folder / manifest.NAME, durable=True)
             self._durable = True
 
     def _write(self, folder: Path, seq: int, base: Base) -> Manifest:
@@ -193,9 +194,9 @@ class FaissIndex:
         names = faiss_base.save(base, folder, f"base-{seq}")
         failpoints.reach("dense.before_manifest")
         written = manifest.Manifest(self._database, self._plan.factory, seq, manifest.mark_files(folder, names, {}))
-        written.save(folder / _MANIFEST, durable=False)
+        written.save(folder / manifest.NAME, durable=False)
         for stale in folder.iterdir():
-            if stale.name not in (*names, _MANIFEST):
+            if stale.name not in (*names, manifest.NAME):
                 stale.unlink(missing_ok=True)
         return written
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from vectorsearch.index.base import DerivedIndex
+from vectorsearch.storage import manifest
 from vectorsearch.storage.errors import IndexUnwritable
 
 if TYPE_CHECKING:
@@ -59,6 +61,35 @@ class Keeper(Generic[I]):
                 raise IndexUnwritable(str(self._fault)) from self._fault
             index.save(durable=True)
             self._fault = None
+
+    def rebuild(self, advance: Advance | None = None) -> None:
+        """Build the index again from the store alone and make its files last; searches go on meanwhile.
+
+        Raises:
+            IndexUnwritable: the files can't be written.
+        """
+        with self._lock:
+            old, self._index = self._index, None  # if this fails, the next search starts over
+            if self._folder is not None and not self._store.read_only:
+                shutil.rmtree(self._folder, ignore_errors=True)
+            fresh = self._open_index(self._folder)
+            self._apply(fresh, advance or _ignore)
+            fresh.save(durable=True)
+            self._index, self._fault = fresh, None
+            if old is not None:
+                old.close()
+
+    def copy_files(self, folder: Path) -> None:
+        """Copy the index's files, if there are any, below `folder`: they fit a copy of the store that is made later."""
+        with self._lock:
+            if self._folder is not None and self._folder.exists():
+                shutil.copytree(self._folder, folder / self._folder.name)
+
+    def faults(self) -> list[str]:
+        """Compare the files on disk with their manifest, and return what differs; no files are no fault."""
+        with self._lock:
+            folder = self._folder
+            return [] if folder is None or not folder.exists() else manifest.faults(folder / manifest.NAME)
 
     def info(self) -> dict[str, object]:
         """Return what the index says of itself; an index that was not used yet isn't opened for it."""

@@ -62,6 +62,8 @@ class RankBM25Index:
 
     def catch_up(self, snapshot: Snapshot, advance: Advance) -> None:
         """Apply every change after `seq`."""
+        if self.seq < snapshot.floor:
+            self.close()
         words, terms = dict(self._state.words), dict(self._state.terms)
         for row in snapshot.deleted_after(self.seq).tolist():
             words.pop(row, None)

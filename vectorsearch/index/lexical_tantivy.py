@@ -40,7 +40,6 @@ _HEAP_NBYTES = 15_000_000  # the least that Tantivy takes
 _BULK_HEAP_NBYTES = 60_000_000
 _BULK_ROWS = 10_000
 _DEAD_SHARE = 0.1  # deleted documents count in the idf until they are merged away, which the binding can't ask for
-_MANIFEST = "manifest"
 _LOCKS = (".tantivy-writer.lock", ".tantivy-meta.lock")
 _DELETED_AT_ONCE = 1000
 
@@ -103,7 +102,7 @@ class TantivyIndex:
         gone = gone[gone <= state.seq]  # later ones were never in this index
         dead = state.dead + gone.size
         foreign = state.folder is not None and self._folder is None  # another process's files, open to read only
-        if foreign or state.seq == 0 or dead > _DEAD_SHARE * state.searcher.num_docs:
+        if foreign or state.seq == 0 or state.seq < snapshot.floor or dead > _DEAD_SHARE * state.searcher.num_docs:
             state, gone, dead = self._empty(self._folder), gone[:0], 0
         with writing(self._folder):
             self._write(state.index, snapshot, state.seq, gone, advance)
@@ -161,11 +160,11 @@ class TantivyIndex:
             segments = {name: mark for name, mark in self._marks.items() if not name.endswith(".json")}
             self._marks = manifest.mark_files(folder, names, segments)
             self._saved_seq, self._durable = state.seq, False
-            self._manifest(state).save(folder / _MANIFEST, durable=False)
+            self._manifest(state).save(folder / manifest.NAME, durable=False)
             self._remove_others(folder, build)
         if durable and not self._durable:
             fsync_folder(build)  # Tantivy has made the files' contents last
-            self._manifest(state).save(folder / _MANIFEST, durable=True)
+            self._manifest(state).save(folder / manifest.NAME, durable=True)
             self._durable = True
 
     def _write(self, index: Any, snapshot: Snapshot, since: int, gone: NDArray[np.int64], advance: Advance) -> None:  # noqa: ANN401 -- Tantivy's own type
@@ -194,7 +193,9 @@ class TantivyIndex:
         return _State(0, index, index.searcher(), folder, 0)
 
     def _load(self, folder: Path, newest_seq: int) -> str:
-        found = manifest.load(folder / _MANIFEST, database=self._database, layout=self._layout, newest_seq=newest_seq)
+        found = manifest.load(
+            folder / manifest.NAME, database=self._database, layout=self._layout, newest_seq=newest_seq
+        )
         if isinstance(found, str):
             return f"built anew: {found}"
         build = folder / next(iter(found.files)).partition("/")[0]
@@ -220,7 +221,7 @@ class TantivyIndex:
     @staticmethod
     def _remove_others(folder: Path, kept: Path) -> None:
         for path in folder.iterdir():
-            if path.name not in (kept.name, _MANIFEST):
+            if path.name not in (kept.name, manifest.NAME):
                 shutil.rmtree(path, ignore_errors=True)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+NAME = "manifest"
 _VERSION = 1
 
 
@@ -55,6 +56,20 @@ class Manifest:
         replace_file(
             path, f"{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()} {text}".encode(), durable=durable
         )
+
+
+def faults(path: Path) -> list[str]:
+    """Return what is wrong with the manifest at `path` or a file that it names, whatever they were made for."""
+    try:
+        stated, _, text = path.read_bytes().decode().partition(" ")
+    except FileNotFoundError:
+        return []  # a build that was cut off: the next opening starts over
+    except (OSError, UnicodeDecodeError) as exc:
+        return [f"{path.name} can't be read ({exc})"]
+    if hashlib.blake2b(text.encode(), digest_size=16).hexdigest() != stated:
+        return [f"{path.name} is damaged"]
+    files = {name: FileMark(*mark) for name, mark in json.loads(text)["files"].items()}
+    return [found for name, mark in files.items() if (found := _difference(path.parent / name, mark))]
 
 
 def load(path: Path, *, database: str, layout: str, newest_seq: int) -> Manifest | str:

@@ -113,6 +113,21 @@ def encode_metadata(metadata: Metadata) -> str:
         raise InvalidInput(f"metadata holds a number that can't be stored: {exc}") from exc
 
 
+def with_metadata(stored: tuple[str, int, str, str, str, bytes | None], change: Metadata, *, replace: bool) -> Record:
+    """Return a stored (id, row, title, text, metadata, vector) with its metadata changed, or replaced.
+
+    Raises:
+        InvalidInput: the metadata can't be stored; the message names the id.
+    """
+    doc_id, _, title, text, before, vector = stored
+    try:
+        plain = json.loads(encode_metadata(change))
+        metadata = encode_metadata(plain if replace else {**json.loads(before), **plain})
+        return Record(doc_id, title, text, metadata, _digest(title, text, metadata), vector)
+    except (InvalidInput, UnicodeEncodeError) as exc:
+        raise InvalidInput(f"id {doc_id!r}: {exc}") from exc
+
+
 def to_document(row_id: str, title: str, text: str, metadata: str, vector: bytes | None = None) -> Document:
     """Return a stored document as its caller gave it."""
     return Document(row_id, text, title, json.loads(metadata), None if vector is None else vector_of(vector).copy())

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-FORMAT = 1
+FORMAT = 2  # what this release reads; a database is made with format 1, and compacting it makes it format 2
+_NEW_FORMAT = 1
 FILE_NAME = "documents.sqlite"
 _APPLICATION_ID = 0x56534442  # "VSDB", at byte 68 of the file, so that `file` and we know it without opening it
 _KEPT = "nothing of an unfinished write was kept, and everything before it was"
@@ -143,7 +144,7 @@ def prepare_writer(conn: sqlite3.Connection, folder: Path, *, durable: bool) -> 
     conn.execute("PRAGMA checkpoint_fullfsync = ON")
     conn.execute("PRAGMA journal_size_limit = 67108864")
     if new:
-        script = f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
+        script = f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {_NEW_FORMAT};"
         conn.executescript(f"BEGIN IMMEDIATE; {script} {_TABLES} COMMIT;")
         # Moves the identity from the log into the file's first page, where `holds_database` reads it.
         conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")

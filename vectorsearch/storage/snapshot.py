@@ -43,6 +43,9 @@ class Snapshot:
         conn.execute("BEGIN")
         self._conn = conn
         self.seq, self.documents, self.n_vectors = conn.execute("SELECT seq, documents, vectors FROM state").fetchone()
+        floor = conn.execute("SELECT value FROM meta WHERE key = 'floor'").fetchone()
+        # Deletions up to here are forgotten, so an index that has seen less can't catch up: it must be built again.
+        self.floor = int(floor[0]) if floor else 0
 
     def deleted_after(self, since: int) -> NDArray[np.int64]:
         """Return the rows deleted after sequence number `since`, ascending."""

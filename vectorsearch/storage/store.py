@@ -7,25 +7,29 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
-from backends.errors import InvalidInput
 from vectorsearch.storage import failpoints
 from vectorsearch.storage.errors import DatabaseClosed, DatabaseLocked, ReadOnlyDatabase
 from vectorsearch.storage.lock import WriterLock
 from vectorsearch.storage.pool import ReadPool
-from vectorsearch.storage.records import check_dims, existing_ids, to_document, to_records
+from vectorsearch.storage.records import (
+    check_dims,
+    existing_ids,
+    to_document,
+    to_records,
+    with_metadata,
+)
 from vectorsearch.storage.schema import check_connection, connect, holds_database, prepare_writer, reachable, translated
 from vectorsearch.storage.snapshot import Snapshot
+from vectorsearch.storage.statements import advance, delete_rows, dim_of, insert_rows, select_in
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from vectorsearch.storage.records import Record
-    from vectorsearch.types import Document
+    from vectorsearch.types import Document, Metadata
 
 OnConflict = Literal["error", "replace"]
-_VARIABLES = 500  # per statement; SQLite's own limit is 999 in older builds
 
 
 class Store:
@@ -71,7 +75,7 @@ class Store:
         """
         if not self.read_only and not self.closed:
             return self._seq  # this process is the only writer, so no query is needed
-        with translated(self.folder), self._pool.connection() as conn:
+        with self.reading() as conn:
             return int(conn.execute("SELECT seq FROM state").fetchone()[0])
 
     @property
@@ -88,18 +92,18 @@ class Store:
     def dim(self) -> int | None:
         """Return the length of the vectors, None until there is one."""
         if self._known_dim is None:
-            with translated(self.folder), self._pool.connection() as conn:
-                self._known_dim = self._dim(conn)
+            with self.reading() as conn:
+                self._known_dim = dim_of(conn)
         return self._known_dim
 
     def meta(self) -> dict[str, str]:
         """Return the settings that were stored with the database."""
-        with translated(self.folder), self._pool.connection() as conn:
+        with self.reading() as conn:
             return dict(conn.execute("SELECT key, value FROM meta").fetchall())
 
     def set_meta(self, values: dict[str, str]) -> None:
         """Store settings, all or none."""
-        with self._transaction() as conn:
+        with self.transaction() as conn:
             conn.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
 
     def write(self, docs: Sequence[Document], *, on_conflict: OnConflict = "error") -> int:
@@ -110,54 +114,99 @@ class Store:
             StorageFull: the disk is full; nothing of the batch was stored.
         """
         records = to_records(docs)
-        with self._transaction() as conn:
-            known = self._dim(conn)
+        with self.transaction() as conn:
+            known = dim_of(conn)
             dim = check_dims(records, known)
-            present = dict(_select_in(conn, "SELECT id, row FROM documents WHERE id IN", [r.id for r in records]))
+            present = dict(select_in(conn, "SELECT id, row FROM documents WHERE id IN", [r.id for r in records]))
             if present and on_conflict == "error":
                 raise existing_ids([r.id for r in records if r.id in present])
-            seq = self._delete_rows(conn, sorted(present.values()), self._seq)
-            seq = _insert(conn, records, seq)
+            seq = delete_rows(conn, sorted(present.values()), self._seq)
+            seq = insert_rows(conn, records, seq)
             if dim != known:
                 conn.execute("INSERT OR REPLACE INTO meta VALUES ('dim', ?)", (str(dim),))
             n_vectors = sum(r.vector is not None for r in records)
-            self._advance(conn, seq, documents=len(records), vectors=n_vectors)
+            advance(conn, seq, documents=len(records), vectors=n_vectors)
         return len(records)
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete documents in one transaction and return how many there were; unknown ids count for nothing."""
-        with self._transaction() as conn:
-            found = _select_in(conn, "SELECT id, row FROM documents WHERE id IN", ids)
-            seq = self._delete_rows(conn, sorted(row for _, row in found), self._seq)
-            self._advance(conn, seq, documents=0, vectors=0)
+        with self.transaction() as conn:
+            found = select_in(conn, "SELECT id, row FROM documents WHERE id IN", ids)
+            seq = delete_rows(conn, sorted(row for _, row in found), self._seq)
+            advance(conn, seq)
+        return len(found)
+
+    def delete_rows(self, rows: Sequence[int]) -> int:
+        """Delete the documents of these rows in one transaction, and return how many were still there."""
+        with self.transaction() as conn:
+            there = select_in(conn, "SELECT row FROM documents WHERE row IN", rows)
+            advance(conn, delete_rows(conn, sorted(row for (row,) in there), self._seq))
+        return len(there)
+
+    def update_metadata(self, changes: Mapping[str, Metadata], *, replace: bool = False) -> int:
+        """Change the metadata of documents by id in one transaction, and return how many there were.
+
+        Their other fields are kept, unless `replace` is set. Texts and vectors stay as they are.
+
+        Raises:
+            InvalidInput: metadata that can't be stored; nothing was changed.
+        """
+        query = (
+            "SELECT d.id, d.row, d.title, d.text, d.metadata, v.vector "
+            "FROM documents d LEFT JOIN vectors v ON v.row = d.row WHERE d.id IN"
+        )
+        with self.transaction() as conn:
+            found = sorted(select_in(conn, query, changes), key=lambda stored: stored[1])
+            records = [with_metadata(stored, changes[stored[0]], replace=replace) for stored in found]
+            seq = delete_rows(conn, [stored[1] for stored in found], self._seq)
+            n_vectors = sum(r.vector is not None for r in records)
+            advance(conn, insert_rows(conn, records, seq), documents=len(records), vectors=n_vectors)
         return len(found)
 
     def get(self, ids: Sequence[str], *, vectors: bool = True) -> list[Document | None]:
         """Return documents in the order of `ids`, None where there is none."""
         column, join = ("v.vector", "LEFT JOIN vectors v ON v.row = d.row") if vectors else ("NULL", "")
         query = f"SELECT d.id, d.title, d.text, d.metadata, {column} FROM documents d {join} WHERE d.id IN"  # noqa: S608 -- two constants, no input
-        with translated(self.folder), self._pool.connection() as conn:
-            found = {stored[0]: stored for stored in _select_in(conn, query, ids)}
+        with self.reading() as conn:
+            found = {stored[0]: stored for stored in select_in(conn, query, ids)}
         return [to_document(*found[doc_id]) if doc_id in found else None for doc_id in ids]
 
     def fetch(self, rows: Sequence[int]) -> list[Document | None]:
         """Return documents without vectors in the order of `rows`, None for a row deleted since it was found."""
         query = "SELECT row, id, title, text, metadata FROM documents WHERE row IN"
-        with translated(self.folder), self._pool.connection() as conn:
-            found = {stored[0]: stored[1:] for stored in _select_in(conn, query, rows)}
+        with self.reading() as conn:
+            found = {stored[0]: stored[1:] for stored in select_in(conn, query, rows)}
         return [to_document(*found[row]) if row in found else None for row in rows]
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the content digest of each known id, to leave out what is unchanged."""
-        with translated(self.folder), self._pool.connection() as conn:
-            found = _select_in(conn, "SELECT id, digest FROM documents WHERE id IN", ids)
+        with self.reading() as conn:
+            found = select_in(conn, "SELECT id, digest FROM documents WHERE id IN", ids)
         return {doc_id: digest.hex() for doc_id, digest in found}
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Lend a read connection for the length of a `with` block, for what looks after the store."""
+        with translated(self.folder), self._pool.connection() as conn:
+            yield conn
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """Open one consistent view of the whole store for the length of a `with` block."""
-        with translated(self.folder), self._pool.connection() as conn:
+        with self.reading() as conn:
             yield Snapshot(conn)
+
+    def vacuum(self) -> None:
+        """Give the room of what was deleted back to the disk; writers wait meanwhile.
+
+        Raises:
+            StorageFull: there is no room for the second copy that it makes; nothing has changed.
+        """
+        self.check_writable()
+        with self._write_lock, translated(self.folder):
+            if self._writer is not None:
+                self._writer.execute("VACUUM")
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         """Close every connection and give the writer's lock back; a second call does nothing."""
@@ -202,7 +251,8 @@ class Store:
             )
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Lend the writing connection inside a transaction that is committed at the block's end, or undone."""
         self.check_writable()
         with self._write_lock, translated(self.folder):
             conn = self._writer
@@ -219,49 +269,3 @@ class Store:
                 raise
             self._seq = int(conn.execute("SELECT seq FROM state").fetchone()[0])
             failpoints.reach("store.after_commit")
-
-    def _delete_rows(self, conn: sqlite3.Connection, rows: Sequence[int], seq: int) -> int:
-        for row in rows:
-            seq += 1
-            conn.execute("INSERT INTO deletions VALUES (?, ?)", (seq, row))
-            conn.execute("DELETE FROM documents WHERE row = ?", (row,))
-            had_vector = conn.execute("DELETE FROM vectors WHERE row = ?", (row,)).rowcount
-            conn.execute("UPDATE state SET documents = documents - 1, vectors = vectors - ?", (had_vector,))
-        failpoints.reach("store.after_delete")
-        return seq
-
-    @staticmethod
-    def _advance(conn: sqlite3.Connection, seq: int, *, documents: int, vectors: int) -> None:
-        conn.execute(
-            "UPDATE state SET seq = ?, documents = documents + ?, vectors = vectors + ?", (seq, documents, vectors)
-        )
-
-    @staticmethod
-    def _dim(conn: sqlite3.Connection) -> int | None:
-        stored = conn.execute("SELECT value FROM meta WHERE key = 'dim'").fetchone()
-        return int(stored[0]) if stored else None
-
-
-def _insert(conn: sqlite3.Connection, records: Sequence[Record], seq: int) -> int:
-    numbered = list(enumerate(records, start=seq + 1))
-    conn.executemany(
-        "INSERT INTO documents (row, id, digest, title, metadata, text) VALUES (?, ?, ?, ?, ?, ?)",
-        ((row, r.id, r.digest, r.title, r.metadata, r.text) for row, r in numbered),
-    )
-    failpoints.reach("store.after_documents")
-    conn.executemany(
-        "INSERT INTO vectors VALUES (?, ?)", ((row, r.vector) for row, r in numbered if r.vector is not None)
-    )
-    return seq + len(records)
-
-
-def _select_in(conn: sqlite3.Connection, query: str, values: Iterable[str | int]) -> list[tuple]:  # type: ignore[type-arg]  # rows of the query's own columns
-    wanted = list(values)
-    found: list[tuple] = []  # type: ignore[type-arg]  # as above
-    for start in range(0, len(wanted), _VARIABLES):
-        chunk = wanted[start : start + _VARIABLES]
-        try:
-            found += conn.execute(f"{query} ({','.join('?' * len(chunk))})", chunk).fetchall()
-        except UnicodeEncodeError as exc:
-            raise InvalidInput(f"an id is not valid Unicode ({exc.reason}): {exc.object!r}") from exc
-    return found

@@ -1,27 +1,34 @@
-"""The golden database of format 1 opens in every later release."""
+"""The golden database of each format opens in every later release."""
 
 from __future__ import annotations
 
 import importlib.util
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from vectorsearch.collection import Collection, CollectionSettings, stored_settings
+from vectorsearch.storage.schema import FILE_NAME
 
 HERE = Path(__file__).parent
 
 
-def test_every_document_is_there_when_a_database_of_format_1_is_opened(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_every_document_is_there_when_a_database_of_a_format_is_opened(tmp_path: Path, number: int) -> None:
     """Documents, vectors, settings and searches are what the release that made it had."""
-    spec = importlib.util.spec_from_file_location("make_format_1", HERE / "make_format_1.py")
+    spec = importlib.util.spec_from_file_location("make_golden", HERE / "make_golden.py")
     assert spec is not None
     assert spec.loader is not None
     maker = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(maker)
     wanted = maker.documents()
-    shutil.copytree(HERE / "format_1", tmp_path / "db")
+    shutil.copytree(HERE / f"format_{number}", tmp_path / "db")
+    with closing(sqlite3.connect(tmp_path / "db" / FILE_NAME)) as conn:
+        assert conn.execute("PRAGMA user_version").fetchone() == (number,)
     assert stored_settings(tmp_path / "db") == CollectionSettings(embed="golden@1", dim=4)
     with Collection.open(tmp_path / "db") as collection:
         for found, doc in zip(collection.get([doc.id for doc in wanted]), wanted, strict=True):

@@ -1,0 +1,252 @@
+"""Looking after a collection: verify, repair, compact and snapshot, against damage made on purpose."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from vectorsearch.collection import Collection, CollectionSettings
+from vectorsearch.storage import failpoints
+from vectorsearch.storage.errors import DamagedDatabase, NotADatabase, ReadOnlyDatabase
+from vectorsearch.storage.schema import FILE_NAME
+from vectorsearch.types import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FLAT = CollectionSettings(dense="Flat")
+
+
+def documents(n: int, start: int = 0) -> list[Document]:
+    """Give documents with a word and a vector of their own."""
+    rng = np.random.default_rng(start)
+    return [
+        Document(f"d{i}", f"apple n{i}", metadata={"even": i % 2 == 0}, vector=rng.standard_normal(8))
+        for i in range(start, start + n)
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Give a database of 60 documents, 20 of them deleted again, with its index files."""
+    with Collection.open(tmp_path / "db", FLAT) as collection:
+        collection.write(documents(60))
+        collection.delete([f"d{i}" for i in range(0, 60, 3)])
+    yield tmp_path / "db"
+    failpoints.disarm_all()
+
+
+def damage(folder: Path, statement: str, *values: object) -> None:
+    """Change the documents' file behind the store's back."""
+    with closing(sqlite3.connect(folder / FILE_NAME)) as conn, conn:
+        conn.execute(statement, values)
+
+
+def test_there_is_no_fault_when_nothing_is_damaged(folder: Path) -> None:
+    """A sound database is told to be so, with everything looked at."""
+    told: list[tuple[int, int]] = []
+    with Collection.open(folder, FLAT) as collection:
+        found = collection.upkeep.verify(lambda done, total: told.append((done, total)))
+    assert found.ok
+    assert (found.documents, found.vectors) == (40, 40)
+    assert told[-1] == (40, 40)
+
+
+@pytest.mark.parametrize(
+    ("statement", "values", "message"),
+    [
+        ("UPDATE state SET documents = 7", (), "7 documents are counted, and 40 are there"),
+        ("UPDATE documents SET text = 'rotten' WHERE id = 'd1'", (), "id 'd1' is not what was written"),
+        ("INSERT INTO vectors VALUES (999, x'00000000')", (), "a vector belongs to no document"),
+        ("UPDATE vectors SET vector = x'00' WHERE row = 2", (), "a vector has 1 bytes, and the database's have 32"),
+        ("UPDATE vectors SET vector = ? WHERE row = 2", (np.full(8, np.nan, "<f4").tobytes(),), "NaN"),
+    ],
+)
+def test_a_fault_is_found_and_mended_when_documents_are_damaged(
+    folder: Path, statement: str, values: tuple[object, ...], message: str
+) -> None:
+    """`verify` names the fault and where, and after `repair` there is none."""
+    damage(folder, statement, *values)
+    with Collection.open(folder, FLAT) as collection:
+        faults = collection.upkeep.verify().faults
+        assert any(message in str(fault) for fault in faults), faults
+        assert collection.upkeep.repair().ok
+        assert collection.upkeep.verify().ok
+
+
+def test_a_document_is_stored_again_when_its_content_had_rotted(folder: Path) -> None:
+    """After a repair the digest is that of what is there, so an upsert of the original is no repetition."""
+    damage(folder, "UPDATE documents SET text = 'rotten' WHERE id = 'd1'")
+    with Collection.open(folder, FLAT) as collection:
+        before = collection.digests(["d1"])
+        collection.upkeep.repair()
+        assert collection.digests(["d1"]) != before
+
+
+def test_a_fault_stays_when_metadata_cannot_be_read(folder: Path) -> None:
+    """What can't be mended is told after a repair too, and everything else is mended."""
+    damage(folder, "UPDATE documents SET metadata = '{broken' WHERE id = 'd1'")
+    damage(folder, "UPDATE state SET documents = 7")
+    with Collection.open(folder, FLAT) as collection:
+        faults = collection.upkeep.verify().faults
+        assert [fault.mendable for fault in faults] == [True, False]
+        assert "id 'd1' has unreadable metadata" in str(faults[1])
+
+
+@pytest.mark.parametrize("part", ["lexical", "dense"])
+def test_a_flipped_byte_is_found_when_it_is_in_a_derived_file(folder: Path, part: str) -> None:
+    """Each index file is compared with its checksum, also while the index is open; repair builds it again."""
+    with Collection.open(folder, FLAT) as collection:
+        assert len(collection.lexical("apple", 100).rows) == 40
+        assert len(collection.dense(np.ones(8, np.float32), 100).rows) == 40
+        path = max((p for p in (folder / part).rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+        with path.open("r+b") as file:  # in place: Tantivy maps its files, and a shorter one would end the process
+            file.seek(path.stat().st_size // 2)
+            byte = file.read(1)[0]
+            file.seek(-1, 1)
+            file.write(bytes([byte ^ 1]))
+        faults = collection.upkeep.verify().faults
+        assert [fault.part for fault in faults] == [part]
+        assert "is damaged" in str(faults[0])
+        assert collection.upkeep.repair().ok
+        assert len(collection.lexical("apple", 100).rows) == 40
+
+
+def test_it_is_told_that_nothing_can_mend_it_when_pages_are_damaged(folder: Path) -> None:
+    """A damaged page of the documents' file is found, and repair refuses and says what to do."""
+    path = folder / FILE_NAME
+    with closing(sqlite3.connect(path)) as conn:
+        (page,) = conn.execute("SELECT rootpage FROM sqlite_master WHERE name = 'vectors'").fetchone()
+    content = bytearray(path.read_bytes())
+    content[8192 * (page - 1) : 8192 * (page - 1) + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    with Collection.open(folder, FLAT) as collection:
+        faults = collection.upkeep.verify().faults
+        assert faults
+        assert not faults[0].mendable
+        with pytest.raises(DamagedDatabase, match="from a snapshot"):
+            collection.upkeep.repair()
+
+
+def test_room_is_given_back_when_a_collection_is_compacted(folder: Path) -> None:
+    """Deletions are forgotten, indexes hold no tombstones, files shrink, and nothing that is stored is lost."""
+    with Collection.open(folder, FLAT) as collection:
+        collection.write([Document("big", "x" * 2_000_000)])
+        collection.delete(["big"])
+        result = collection.upkeep.compact()
+        assert result.forgotten == 21
+        assert result.after_nbytes < result.before_nbytes - 1_000_000
+        assert collection.info()["lexical"]["tombstones"] == collection.info()["dense"]["tombstones"] == 0  # type: ignore[index]  # plain values
+        assert collection.upkeep.verify().ok
+        collection.delete(["d1"])
+        assert len(collection.lexical("apple", 100).rows) == 39
+    with Collection.open(folder, FLAT) as collection:
+        assert len(collection.lexical("apple", 100).rows) == 39
+        assert len(collection.dense(np.ones(8, np.float32), 100).rows) == 39
+
+
+@pytest.mark.parametrize("settings", [FLAT, CollectionSettings(dense="exact")])
+def test_a_reader_sees_the_deletions_when_they_were_forgotten_meanwhile(
+    tmp_path: Path, settings: CollectionSettings
+) -> None:
+    """An index that is older than what was forgotten is built again: it can't have missed a deletion."""
+    with Collection.open(tmp_path / "db", settings) as writer:
+        writer.write(documents(30))
+        writer.flush()
+        with Collection.open(tmp_path / "db", settings, read_only=True) as reader:
+            assert len(reader.lexical("apple", 100).rows) == 30
+            assert len(reader.dense(np.ones(8, np.float32), 100).rows) == 30
+            writer.delete(["d3", "d4"])
+            writer.upkeep.compact()
+            writer.write(documents(1, start=30))
+            assert len(reader.lexical("apple", 100).rows) == 29
+            assert len(reader.dense(np.ones(8, np.float32), 100).rows) == 29
+
+
+def test_an_old_index_is_not_believed_when_deletions_were_forgotten(folder: Path, tmp_path: Path) -> None:
+    """Index files put back from before the compaction are built again, since they can't catch up."""
+    with Collection.open(folder, FLAT) as collection:
+        for part in ("lexical", "dense"):
+            (folder / part).rename(tmp_path / part)
+        collection.delete(["d1"])
+        collection.upkeep.compact()
+    import shutil  # noqa: PLC0415 -- for this test alone
+
+    for part in ("lexical", "dense"):
+        shutil.rmtree(folder / part)
+        (tmp_path / part).rename(folder / part)
+    with Collection.open(folder, FLAT) as collection:
+        assert len(collection.lexical("apple", 100).rows) == 39
+        assert len(collection.dense(np.ones(8, np.float32), 100).rows) == 39
+
+
+def test_a_snapshot_is_the_collection_of_its_moment_when_writing_goes_on(folder: Path, tmp_path: Path) -> None:
+    """The copy opens with its indexes loaded, holds what was there, and doesn't follow the original."""
+    with Collection.open(folder, FLAT) as collection:
+        collection.write(documents(5, start=100))
+        collection.flush()
+        collection.write(documents(5, start=200))  # newer than the index files
+        collection.upkeep.snapshot(tmp_path / "copies" / "monday")
+        collection.write(documents(5, start=300))
+    with Collection.open(tmp_path / "copies" / "monday", FLAT) as copy:
+        assert copy.count() == len(copy.lexical("apple", 100).rows) == len(copy.dense(np.ones(8), 100).rows) == 50
+        assert str(copy.info()["lexical"]["origin"]).startswith("loaded")  # type: ignore[index]  # plain values
+        assert copy.upkeep.verify().ok
+        copy.write(documents(1, start=400))
+
+
+def test_a_snapshot_can_be_taken_when_a_collection_is_read_only(folder: Path, tmp_path: Path) -> None:
+    """A reader may copy; it may not repair or compact."""
+    with Collection.open(folder, FLAT, read_only=True) as reader:
+        reader.upkeep.snapshot(tmp_path / "copy")
+        with pytest.raises(ReadOnlyDatabase):
+            reader.upkeep.compact()
+        with pytest.raises(ReadOnlyDatabase):
+            reader.upkeep.repair()
+    with Collection.open(tmp_path / "copy", FLAT) as copy:
+        assert copy.count() == 40
+
+
+def test_nothing_is_overwritten_when_a_snapshot_has_no_new_folder(folder: Path, tmp_path: Path) -> None:
+    """A folder with something in it is refused, and left as it is."""
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    with (
+        Collection.open(folder, FLAT) as collection,
+        pytest.raises(NotADatabase, match="exists already"),
+    ):
+        collection.upkeep.snapshot(tmp_path / "full")
+    assert (tmp_path / "full" / "mine.txt").read_text() == "mine"
+
+
+def test_nothing_is_left_behind_when_a_snapshot_fails(folder: Path, tmp_path: Path) -> None:
+    """A failure on the way leaves no folder that could be taken for a snapshot."""
+    with Collection.open(folder, FLAT) as collection, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vectorsearch.upkeep.fsync_folder", lambda _: (_ for _ in ()).throw(OSError("disk on fire")))
+        with pytest.raises(OSError, match="disk on fire"):
+            collection.upkeep.snapshot(tmp_path / "copy")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["db"]
+
+
+@pytest.mark.parametrize("failpoint", ["store.before_commit", "files.before_replace"])
+def test_a_compaction_can_be_repeated_when_it_was_cut_off(folder: Path, failpoint: str) -> None:
+    """Whatever step fails, everything stored is found, and the next compaction succeeds."""
+
+    def fail() -> None:
+        raise OSError("pulled")
+
+    with Collection.open(folder, FLAT) as collection:
+        collection.delete(["d1"])
+        failpoints.arm(failpoint, fail)
+        with pytest.raises(Exception, match="pulled"):
+            collection.upkeep.compact()
+        failpoints.disarm_all()
+        assert len(collection.lexical("apple", 100).rows) == 39
+        assert len(collection.dense(np.ones(8, np.float32), 100).rows) == 39
+        collection.upkeep.compact()
+        assert collection.upkeep.verify().ok

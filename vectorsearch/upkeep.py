@@ -1,0 +1,169 @@
+"""Looking after a collection: verify, repair, compact, and a snapshot of it while it is in use."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vectorsearch.index.filters import AllOf
+from vectorsearch.storage.errors import DamagedDatabase, NotADatabase
+from vectorsearch.storage.files import folder_nbytes, fsync_file, fsync_folder
+from vectorsearch.storage.schema import FILE_NAME
+from vectorsearch.storage.upkeep import Fault, copy_documents, find_faults, forget_deletions, mend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from vectorsearch.index.base import DenseIndex, LexicalIndex
+    from vectorsearch.index.keeper import Keeper
+    from vectorsearch.storage.store import Store
+
+    Progress = Callable[[int, int], None]
+
+_CHECKED_VECTORS = 100
+_SAME = 0.999  # cosine; that of a vector with itself is 1 but for rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was looked at, and every fault that was found."""
+
+    documents: int
+    vectors: int
+    faults: tuple[Fault, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether there is no fault."""
+        return not self.faults
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Bytes on disk before and after, and how many deletions are forgotten now."""
+
+    before_nbytes: int
+    after_nbytes: int
+    forgotten: int
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """Looks after the store and the indexes of one collection; searches and writes go on meanwhile."""
+
+    store: Store
+    lexical: Keeper[LexicalIndex]
+    dense: Keeper[DenseIndex]
+
+    def verify(self, progress: Progress | None = None) -> Verification:
+        """Check the file, every document and vector, the derived files, and that the indexes find what is stored.
+
+        `progress(done, total)` counts documents. Nothing is mended, but an index that is behind is brought up.
+        """
+        with self.store.snapshot() as snapshot:
+            documents, vectors = snapshot.documents, snapshot.n_vectors
+        done = 0
+
+        def advance(n: int) -> None:
+            nonlocal done
+            done += n
+            if progress is not None:
+                progress(done, max(done, documents))
+
+        faults = find_faults(self.store, advance)
+        for part, keeper in self._keepers():
+            faults += [Fault(part, message, mendable=True) for message in keeper.faults()]
+        if not any(fault.part == "documents" for fault in faults):  # else the indexes follow what is wrong
+            faults += [Fault("lexical", message, mendable=True) for message in self._lexical_faults()]
+            faults += [Fault("dense", message, mendable=True) for message in self._dense_faults()]
+        return Verification(documents, vectors, tuple(faults))
+
+    def repair(self, progress: Progress | None = None) -> Verification:
+        """Mend what can be, build both indexes again from the documents, and return what is still at fault.
+
+        Raises:
+            DamagedDatabase: pages of the documents' file are damaged, which nothing can mend; nothing was changed.
+            ReadOnlyDatabase, DatabaseLocked: it can't be written.
+        """
+        self.store.check_writable()
+        pages = [fault for fault in find_faults(self.store, lambda _: None) if not fault.mendable]
+        if pages and pages[0].message.startswith("the file"):
+            raise DamagedDatabase(f"{pages[0]}: restore {str(self.store.folder)!r} from a snapshot")
+        mend(self.store)
+        for _, keeper in self._keepers():
+            keeper.rebuild()
+        return self.verify(progress)
+
+    def compact(self) -> Compaction:
+        """Build the indexes without what was deleted, forget the deletions, and give the room back to the disk.
+
+        Raises:
+            StorageFull, IndexUnwritable: there is no room for the copies that it makes; no document is lost.
+            ReadOnlyDatabase, DatabaseLocked: it can't be written.
+        """
+        self.store.check_writable()
+        before_nbytes = folder_nbytes(self.store.folder)
+        for _, keeper in self._keepers():
+            if keeper.current().info().get("tombstones"):
+                keeper.rebuild()
+            else:
+                keeper.save()
+        seen = min(keeper.current().seq for _, keeper in self._keepers())
+        forgotten = forget_deletions(self.store, seen)
+        self.store.vacuum()
+        return Compaction(before_nbytes, folder_nbytes(self.store.folder), forgotten)
+
+    def snapshot(self, path: Path) -> None:
+        """Write a copy of the collection as of this moment to the new folder `path`.
+
+        The indexes' files go with it, so the copy opens as fast as the original.
+
+        Raises:
+            NotADatabase: there is something at `path` already.
+            StorageFull: there is no room; nothing is left at `path`.
+        """
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise NotADatabase(f"{str(path)!r} exists already: name a new folder for the snapshot")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f"{path.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        try:
+            # The files first: what they reflect is then never newer than the documents.
+            for _, keeper in self._keepers():
+                keeper.copy_files(unfinished)
+            copy_documents(self.store, unfinished)
+            fsync_file(unfinished / FILE_NAME)
+            fsync_folder(unfinished)
+            unfinished.replace(path)  # also over an empty folder
+            fsync_folder(path.parent)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+
+    def _keepers(self) -> tuple[tuple[str, Keeper[Any]], ...]:
+        return (("lexical", self.lexical), ("dense", self.dense))
+
+    def _lexical_faults(self) -> Iterator[str]:
+        found = self.lexical.current().count_where(AllOf(()))
+        with self.store.snapshot() as snapshot:
+            if found != snapshot.documents and self.lexical.current().seq == snapshot.seq:
+                yield f"the index holds {found} documents, and {snapshot.documents} are stored"
+
+    def _dense_faults(self) -> Iterator[str]:
+        index = self.dense.current()
+        with self.store.snapshot() as snapshot:
+            step = max(1, snapshot.n_vectors // _CHECKED_VECTORS)
+            lost = 0
+            for batch in snapshot.vectors(0):
+                for row, vector in zip(batch.rows[::step].tolist(), batch.vectors[::step], strict=True):
+                    if row > index.seq or not np.any(vector):
+                        continue
+                    found = index.search(vector, 1).scores
+                    lost += not (found.size and found[0] >= _SAME)
+        if lost:
+            yield f"{lost} of about {_CHECKED_VECTORS} vectors are not found by themselves"
