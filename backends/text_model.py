@@ -200,12 +200,19 @@ class TextLoader:
         """
         catalogue.ensure(spec)
         # The tokenizer first: it is small, and if it can't be read nothing has to be freed.
-        if isinstance(self._backend, SuppliesTokenizer):
-            tokenizer = self._backend.load_tokenizer(spec)
-        else:
-            tokenizer = FolderTokenizer(spec.folder / "tokenizer.json")
+        tokenizer = self.load_tokenizer(spec)
         model = self._backend.load_model(spec)
         return TextModel(spec, tokenizer, model, self.name, nbytes=self._measured(spec, self.name))
+
+    def load_tokenizer(self, spec: ModelSpec) -> Tokenizer:
+        """Return the tokenizer of the model's folder, or of the backend if that brings its own.
+
+        Raises:
+            InvalidModel: the file is missing or can't be read.
+        """
+        if isinstance(self._backend, SuppliesTokenizer):
+            return self._backend.load_tokenizer(spec)
+        return FolderTokenizer(spec.folder / "tokenizer.json")
 
 
 def loader_for(
