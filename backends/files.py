@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def cache_dir() -> Path:
@@ -24,6 +29,12 @@ def sha256_of(path: Path) -> str:
     """Return the sha256 (hex) of a file, read in pieces."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def state_key(paths: Iterable[Path]) -> str:
+    """Return a key that changes when the path, the size or the time of any of these files does."""
+    state = [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in paths if p.is_file()]
+    return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:32]
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from backends import signature
 from backends.base import ModelSpec
 from backends.entries import Answer, digest_of
 from backends.errors import InvalidModel
-from backends.files import cache_dir, sha256_of, write_atomically
+from backends.files import cache_dir, sha256_of, state_key, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -153,8 +152,7 @@ def _state_of(folder: Path, weights_file: str) -> str:
     paths: Iterable[Path] = (folder / path for path in (*_CONFIG_FILES, weights_file))
     # External weights lie beside the graph under names that only the graph knows.
     beside = sorted(path for path in (folder / weights_file).parent.iterdir() if path.is_file())
-    state = [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in (*paths, *beside) if p.is_file()]
-    return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:32]
+    return state_key((*paths, *beside))
 
 
 def _recall(memory: Path) -> ModelSpec | None:

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from backends.errors import InvalidModel
+from backends import onnx_file
+from backends.errors import InvalidModel, MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from backends.base import Pooling, Task
 
 FED = ("input_ids", "attention_mask", "token_type_ids")
+_FLOATS = (1, 10, 11)  # TensorProto.DataType: FLOAT, FLOAT16, DOUBLE
+_BYTES = (2, 3)  # UINT8, INT8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,50 +49,35 @@ def read(path: Path) -> Signature | None:
         InvalidModel: the file is not an ONNX graph, or names external weights outside its folder.
     """
     try:
-        import onnx  # noqa: PLC0415  (heavy: only where a folder's graph is checked)
-    except ImportError:
+        model = onnx_file.parse(path)
+    except MissingExtra:
         return None
-    try:
-        model = onnx.load(str(path), load_external_data=False)
-    except Exception as exc:  # protobuf's own errors have no types to name here
-        raise InvalidModel(f"{path} is not an ONNX graph: {exc}") from exc
-    if not model.graph.node:
-        raise InvalidModel(f"{path} is not an ONNX graph: it holds no operators")
-    weights = {tensor.name for tensor in model.graph.initializer}
     return Signature(
-        inputs=tuple(value.name for value in model.graph.input if value.name not in weights),
-        outputs=tuple(_tensor(value) for value in model.graph.output),
-        external=_external_files(model.graph.initializer, path),
+        inputs=inputs(model),
+        outputs=tuple(tensor(value) for value in model.graph.output),
+        external=onnx_file.external_files(model, path),
         unpacked_nbytes=_unpacked_nbytes(model.graph),
     )
 
 
-def _tensor(value: Any) -> Tensor:  # noqa: ANN401  (a protobuf message without a type)
-    import onnx  # noqa: PLC0415  (see read)
+def inputs(model: Any) -> tuple[str, ...]:  # noqa: ANN401  (a protobuf message without a type)
+    """Return the names that a graph must be fed: old files list the weights among the inputs too."""
+    weights = {weight.name for weight in model.graph.initializer}
+    return tuple(value.name for value in model.graph.input if value.name not in weights)
 
-    tensor = value.type.tensor_type
-    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
-    shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
-    return Tensor(value.name, tensor.elem_type in floats, shape)
+
+def tensor(value: Any) -> Tensor:  # noqa: ANN401  (as above)
+    """Return what a graph says of one of its outputs."""
+    kind = value.type.tensor_type
+    shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim)
+    return Tensor(value.name, kind.elem_type in _FLOATS, shape)
 
 
 def _unpacked_nbytes(graph: Any) -> int:  # noqa: ANN401  (as above)
     """Return 3 bytes for each 8-bit weight that the graph turns to float32: runtimes do that once, when loading."""
-    import onnx  # noqa: PLC0415  (see read)
-
-    kinds = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
-    unpacked = {node.input[0] for node in graph.node if node.op_type in {"Cast", "DequantizeLinear"}}
-    packed = (tensor for tensor in graph.initializer if tensor.name in unpacked and tensor.data_type in kinds)
-    return sum(3 * math.prod(tensor.dims) for tensor in packed)
-
-
-def _external_files(initializers: Any, path: Path) -> tuple[str, ...]:  # noqa: ANN401  (as above)
-    locations = {entry.value for tensor in initializers for entry in tensor.external_data if entry.key == "location"}
-    for location in locations:
-        inside = PurePosixPath(location)
-        if inside.is_absolute() or ".." in inside.parts or not (path.parent / location).is_file():
-            raise InvalidModel(f"{path} keeps weights in {location!r}, which is not a file beside it")
-    return tuple(sorted(locations))
+    unpacked = {node.input[0] for node in graph.node if node.op_type in {"Cast", "DequantizeLinear"} and node.input}
+    packed = (weight for weight in graph.initializer if weight.name in unpacked and weight.data_type in _BYTES)
+    return sum(3 * math.prod(weight.dims) for weight in packed)
 
 
 def check_inputs(names: Sequence[str], model: str) -> None:
