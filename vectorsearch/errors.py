@@ -76,7 +76,7 @@ from lifecycle.errors import (
 )
 from rerank.base import RerankError
 from vectorsearch.documents import InvalidDocument
-from vectorsearch.evaluation.experiment import EvaluationFailed
+from vectorsearch.evaluation.systems import EvaluationFailed
 from vectorsearch.query.plan import EmptyQuery, UnknownMode
 from vectorsearch.storage.errors import (
     DamagedDatabase,

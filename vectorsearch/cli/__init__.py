@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import vectorsearch
-from vectorsearch.cli import collections, demo, evaluate, index, info, models, output, search
+from vectorsearch.cli import collections, compare, demo, evaluate, index, info, models, output, search
 from vectorsearch.cli.group import Group
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command("index", help=output.reflow(index.HELP))(index.index)
 app.command("search", help=output.reflow(search.HELP))(search.search)
 app.command("evaluate", help=output.reflow(evaluate.HELP))(evaluate.evaluate)
+app.command("compare", help=output.reflow(compare.HELP))(compare.compare)
 app.command("info")(info.info)
 app.add_typer(models.app, name="models")
 app.add_typer(collections.app, name="collections")

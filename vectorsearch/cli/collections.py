@@ -13,7 +13,7 @@ from rich.text import Text
 from backends import catalogue
 from vectorsearch.cli import output
 from vectorsearch.evaluation import stdlib_corpus
-from vectorsearch.evaluation.cache import digest_files
+from vectorsearch.evaluation.journal import digest_files
 from vectorsearch.evaluation.stdlib_corpus import find_questions, write_collection
 
 NAME = "stdlib"

@@ -13,10 +13,12 @@ from backends import catalogue
 from vectorsearch import config
 from vectorsearch.cli import output
 from vectorsearch.cli.collections import build_with_progress, stdlib_folder
-from vectorsearch.cli.evaluate import open_cached, print_results, run_systems
+from vectorsearch.cli.comparison import print_result
+from vectorsearch.cli.evaluate import open_with_progress, run_with_progress
 from vectorsearch.cli.opening import fetch_models
 from vectorsearch.evaluation.collections import read_collection
-from vectorsearch.evaluation.experiment import System
+from vectorsearch.evaluation.experiment import Experiment
+from vectorsearch.evaluation.systems import System
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +63,7 @@ def demo(*, as_json: output.Json = False) -> None:
     if not (folder / "build.json").exists():
         build_with_progress(folder)
     collection = read_collection(folder)
-    with open_cached(collection) as database:
+    with open_with_progress(collection, SYSTEMS) as database:
         documents = database.count()
         say(Text(f"{documents:,} entries of the documentation of Python {platform.python_version()}"))
 
@@ -74,12 +76,11 @@ def demo(*, as_json: output.Json = False) -> None:
         answers = [_ask(database, collection, question, say) for question in QUESTIONS]
 
         say(_title("Evaluation"))
-        results = list(run_systems(database, collection, SYSTEMS))
+        result = run_with_progress(Experiment(SYSTEMS, db=database, judged=collection), database)
     if as_json:
-        figures = [result.to_dict() for result in results]
-        output.print_json({"documents": documents, "questions": answers, "systems": figures})
+        output.print_json({**result.to_dict(), "questions": answers})
     else:
-        print_results(results, f"{len(collection.queries)} questions with graded judgments")
+        print_result(result, f"{len(collection.queries)} questions with graded judgments")
 
 
 def _ask(database: Database, collection: TestCollection, question: str, say: Say) -> dict[str, Any]:

@@ -1,49 +1,54 @@
-"""`vectorsearch evaluate`: measure systems on a test collection."""
+"""`vectorsearch evaluate`: measure systems on a test collection, and compare them."""
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import ExitStack
 from pathlib import Path  # noqa: TC003 -- typer reads it when it runs
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from backends import catalogue
-from vectorsearch import config
 from vectorsearch.cli import output
-from vectorsearch.cli.index import REJECTS_NAME, index_with_progress
-from vectorsearch.cli.opening import MODES, NONE, BackendName, EmbedName, Language, as_mode, open_existing, open_or_make
+from vectorsearch.cli.comparison import Baseline, MeasureNames, print_result
+from vectorsearch.cli.index import index_with_progress
+from vectorsearch.cli.opening import MODES, NONE, BackendName, EmbedName, Language, as_mode, open_existing
 from vectorsearch.cli.search import RerankName, fetch_for_search, reranker_option
 from vectorsearch.engine import DEFAULT
-from vectorsearch.evaluation import experiment
-from vectorsearch.evaluation.cache import digest_files, evaluate_cached
-from vectorsearch.evaluation.collections import TestCollection, read_collection, read_judged_queries, read_qrels
-from vectorsearch.evaluation.experiment import RANKING_DEPTH, EvaluationFailed, Judged, System, SystemResult, Topics
-from vectorsearch.evaluation.metrics import MEASURES, require_ir_measures
+from vectorsearch.evaluation.collections import read_collection, read_judged_queries, read_qrels
+from vectorsearch.evaluation.experiment import Experiment, check_plan
+from vectorsearch.evaluation.indexed import needs_embedder, open_collection
+from vectorsearch.evaluation.metrics import MEASURES, canonical_names
+from vectorsearch.evaluation.systems import RANKING_DEPTH, System, parse_system, read_systems
+from vectorsearch.evaluation.topics import Topics
 from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from vectorsearch.database import Database
+    from vectorsearch.evaluation.collections import TestCollection
+    from vectorsearch.evaluation.results import ExperimentResult
+    from vectorsearch.evaluation.topics import Judged
+    from vectorsearch.ingest import IngestReport
     from vectorsearch.types import Mode
 
-HELP = """Measure search quality and time per query on a test collection.
+HELP = """Measure search quality and time per query on a test collection, and compare systems.
 
 Give a collection's folder in BEIR layout (corpus.jsonl, queries.jsonl, qrels/test.tsv), which is indexed into the cache
-once, or a database with queries and judgments. Each [bold]--mode[/] is one system, with [bold]--rerank[/] reranked;
-without --mode these are lexical, dense, hybrid, and with --rerank also hybrid + rerank. Nothing is degraded and no
-deadline is set. Figures are remembered under a digest of all that they depend on.
+once, or a database with queries and judgments. Systems are named one by one with [bold]--system[/] or in a TOML file;
+or each [bold]--mode[/] is one, with [bold]--rerank[/] reranked. Without any they are lexical, dense, hybrid, and with
+--rerank also hybrid + rerank. Each is compared with the baseline, the first if none is named, by paired tests.
+
+Nothing is degraded and no deadline is set. Answers are remembered under a digest of all that they depend on: one
+system more asks only that one, and an interrupted run goes on where it stopped.
 
 [bold]Examples[/]
 
   vectorsearch evaluate --collection scifact --rerank default
-  vectorsearch evaluate --db my.db --queries q.jsonl --qrels q.tsv --mode hybrid"""
+  vectorsearch evaluate --collection scifact --system "BM25: mode=lexical" --system "best: mode=hybrid rerank=default depth=20"
+  vectorsearch evaluate --db my.db --queries q.jsonl --qrels q.tsv --systems systems.toml --baseline BM25"""  # noqa: E501 -- a command is one line
 
-_COMPLETE = "complete"  # a file in a cached database: every row of the corpus is in
+_USAGE = "give --collection DIR, or --db DIR with --queries FILE and --qrels FILE"
 
 
 def evaluate(
@@ -59,12 +64,24 @@ def evaluate(
         Path | None, typer.Option(help="Judgments, BEIR's TSV or TREC's.", exists=True, dir_okay=False, metavar="FILE")
     ] = None,
     split: Annotated[str, typer.Option(help="Which of the collection's judgments.", metavar="NAME")] = "test",
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='"NAME: mode=hybrid rerank=default depth=50 k=100 fusion=rrf"; may be repeated.', metavar="SYSTEM"
+        ),
+    ] = None,
+    systems: Annotated[
+        Path | None,
+        typer.Option(help="TOML with a [[system]] table for each.", exists=True, dir_okay=False, metavar="FILE"),
+    ] = None,
     mode: Annotated[list[str] | None, typer.Option(help=f"A system: {MODES}; may be repeated.", metavar="MODE")] = None,
     rerank: RerankName = "none",
     depth: Annotated[
         int, typer.Option(help="How many hits the reranker reads.", min=1, metavar="N")
     ] = DEFAULT_RERANK_DEPTH,
     k: Annotated[int, typer.Option(help="How many hits are measured.", min=1, metavar="N")] = RANKING_DEPTH,
+    baseline: Baseline = None,
+    measure: MeasureNames = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N judged queries.", min=1, metavar="N")] = None,
     run: Annotated[
         Path | None,
@@ -73,40 +90,39 @@ def evaluate(
     embed: EmbedName = DEFAULT,
     backend: BackendName = None,
     language: Language = DEFAULT,
-    cached: Annotated[bool, typer.Option("--cache/--no-cache", help="Take figures of an earlier, equal run.")] = True,
+    cached: Annotated[bool, typer.Option("--cache/--no-cache", help="Take answers of an earlier, equal run.")] = True,
     as_json: output.Json = False,
 ) -> None:
     """Measure and print."""
-    if (queries is None) != (qrels is None):
-        raise typer.BadParameter("--queries and --qrels go together")
-    require_ir_measures()
-    modes = [as_mode(name) for name in mode or []]
-    reranker = reranker_option(rerank)
-    if reranker is not None:
-        catalogue.resolve(reranker)  # an unknown name shall not be found out after minutes of indexing
+    named = [*(parse_system(text) for text in system or []), *(read_systems(systems) if systems else [])]
+    modes, reranker = [as_mode(name) for name in mode or []], reranker_option(rerank)
+    if modes:
+        named += choose_systems(modes, reranker, depth=depth, k=k)
+    planned = named or choose_systems([], reranker, depth=depth, k=k, dense=embed != NONE)
+    measures = canonical_names(measure or MEASURES)
+    check_plan(planned, measures)  # what can't work shall not be found out after minutes of indexing
     test_collection = read_collection(collection, split=split) if collection else None
-    judged = _read_topics(queries, qrels) if queries and qrels else test_collection
-    if judged is not None and db is not None:
-        database = open_existing(db, backend=backend)
-    elif judged is not None and test_collection is not None:
-        database = open_cached(test_collection, embed=embed, backend=backend, language=language)
-    else:
-        raise typer.BadParameter("give --collection DIR, or --db DIR with --queries FILE and --qrels FILE")
-    judged = Topics.first(judged, limit)
-    with database:
-        systems = choose_systems(modes, reranker, depth=depth, k=k, dense=database.embedder is not None)
-        results = list(run_systems(database, judged, systems, cached=cached))
-        documents = database.count()
-    if run is not None:
-        _write_runs(run, results)
-    name = test_collection.name if test_collection else str(db)
-    if as_json:
-        systems_json = [result.to_dict() for result in results]
-        output.print_json(
-            {"collection": name, "documents": documents, "queries": len(judged.queries), "systems": systems_json}
+    judged = _judged(test_collection, queries, qrels)
+    with _open(test_collection, db, planned, embed=embed, backend=backend, language=language) as database:
+        if not named:
+            planned = choose_systems([], reranker, depth=depth, k=k, dense=database.embedder is not None)
+        experiment = Experiment(
+            planned,
+            db=database,
+            judged=judged,
+            name=test_collection.name if test_collection else str(db),
+            measures=measures,
+            baseline=baseline,
+            limit=limit,
+            cache=cached,
         )
+        result = run_with_progress(experiment, database)
+    if run is not None:
+        write_runs(run, result)
+    if as_json:
+        output.print_json(result.to_dict())
     else:
-        print_results(results, f"{name}: {len(judged.queries):,} queries, {documents:,} documents")
+        print_result(result, f"{result.collection}: {len(result.queries):,} queries, {result.documents:,} documents")
 
 
 def choose_systems(
@@ -122,81 +138,83 @@ def choose_systems(
     return systems
 
 
-def run_systems(
-    database: Database, judged: Judged, systems: Sequence[System], *, cached: bool = True
-) -> Iterator[SystemResult]:
-    """Measure one system after the other, with progress."""
-    run = evaluate_cached if cached else experiment.evaluate
-    for system in systems:
+def run_with_progress(experiment: Experiment, database: Database) -> ExperimentResult:
+    """Fetch the models, and ask one system after the other with a progress bar for each."""
+    for system in experiment.systems:
         fetch_for_search(database, system.mode, system.rerank)
-        with output.Meter(system.name, "queries") as meter:
-            yield run(database, judged, system, on_progress=meter.update)
+    with ExitStack() as stack:
+        meters: dict[str, output.Meter] = {}
+
+        def show(system: System, done: int, total: int) -> None:
+            if system.name not in meters:
+                stack.close()  # ends the bar of the system before
+                meters[system.name] = stack.enter_context(output.Meter(system.name, "queries"))
+            meters[system.name].update(done, total)
+
+        return experiment.run(on_progress=show)
 
 
-def open_cached(
-    collection: TestCollection, *, embed: str = DEFAULT, backend: str | None = None, language: str = DEFAULT
+def open_with_progress(
+    collection: TestCollection,
+    systems: Sequence[System],
+    *,
+    embed: str = DEFAULT,
+    backend: str | None = None,
+    language: str = DEFAULT,
 ) -> Database:
-    """Return the cached database of a collection, indexed now if it isn't complete.
+    """Return the cached database of a collection, indexed now, with progress, if it isn't complete.
+
+    Where no system searches vectors, nothing is embedded.
 
     Raises:
         EvaluationFailed: rows of the corpus were rejected.
     """
-    embedder = None if embed == NONE else catalogue.resolve(config.DEFAULT_EMBEDDER if embed == DEFAULT else embed)
-    key = f"{digest_files([collection.corpus_path])} {embedder.digest if embedder else NONE} {backend} {language}"
-    folder = catalogue.cache_dir() / "collections" / f"{collection.name}-{_short_digest(key)}"
-    if (folder / _COMPLETE).exists():
-        return open_existing(folder, backend=backend)
-    with ExitStack() as on_error:
-        database = open_or_make(folder, embed=embed, backend=backend, language=language)
-        on_error.callback(database.close)
-        _index_corpus(database, collection, folder / REJECTS_NAME)
-        (folder / _COMPLETE).touch()
-        on_error.pop_all()
-    return database
+    without = embed == NONE or not needs_embedder(systems)
+    return open_collection(
+        collection,
+        embed=None if without else embed,
+        backend=backend,
+        language=None if language == NONE else language,
+        index=_index,
+    )
 
 
-def _index_corpus(database: Database, collection: TestCollection, rejects_path: Path) -> None:
-    report, interrupted = index_with_progress(database, [str(collection.corpus_path)], rejects_path)
+def write_runs(path: Path, result: ExperimentResult) -> None:
+    """Write each system's TREC run: to the file itself, or, of several, to FILE.NAME.trec each."""
+    for system in result.systems:
+        infix = f".{system.name.replace(' ', '')}" if len(result.systems) > 1 else ""
+        path.with_name(f"{path.stem}{infix}{path.suffix}").write_text(system.run, encoding="utf-8")
+
+
+def _index(database: Database, corpus: Path, rejects: Path) -> IngestReport:
+    report, interrupted = index_with_progress(database, [str(corpus)], rejects)
     if interrupted:
         raise KeyboardInterrupt
-    if not report.complete:
-        failures = "".join(f"; {failure}" for failure in report.failures)
-        raise EvaluationFailed(
-            f"{report.rejected} rows of {collection.corpus_path} were rejected, so figures would be of another "
-            f"collection: see {rejects_path}{failures}"
-        )
+    return report
 
 
-def print_results(results: Sequence[SystemResult], title: str) -> None:
-    """Print the table of systems; the best of each measure is bold."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("system")
-    for heading in (*MEASURES, "p50", "p99"):
-        table.add_column(heading, justify="right")
-    best = {name: max(result.metrics[name] for result in results) for name in MEASURES}
-    for result in results:
-        figures = [
-            Text(f"{result.metrics[name]:.3f}", style="bold green" if result.metrics[name] == best[name] else "")
-            for name in MEASURES
-        ]
-        times = [Text(output.format_ms(result.latency_ms[name])) for name in ("p50", "p99")]
-        table.add_row(Text(result.name), *figures, *times)
-    output.out.print(table)
-    if any(result.cached for result in results):
-        output.out.print(Text("Figures of an earlier run with the same data, models and code.", style="dim"))
+def _judged(collection: TestCollection | None, queries: Path | None, qrels: Path | None) -> Judged:
+    if (queries is None) != (qrels is None):
+        raise typer.BadParameter("--queries and --qrels go together")
+    if queries is not None and qrels is not None:
+        judgments = read_qrels(qrels)
+        return Topics(read_judged_queries(queries, judgments), judgments)
+    if collection is None:
+        raise typer.BadParameter(_USAGE)
+    return collection
 
 
-def _read_topics(queries: Path, qrels: Path) -> Topics:
-    """Return the judged queries of two files, in the order of the judgments."""
-    judgments = read_qrels(qrels)
-    return Topics(read_judged_queries(queries, judgments), judgments)
-
-
-def _write_runs(path: Path, results: Sequence[SystemResult]) -> None:
-    for result in results:
-        infix = f".{result.name.replace(' ', '')}" if len(results) > 1 else ""
-        path.with_name(f"{path.stem}{infix}{path.suffix}").write_text(result.run, encoding="utf-8")
-
-
-def _short_digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+def _open(
+    collection: TestCollection | None,
+    db: Path | None,
+    systems: Sequence[System],
+    *,
+    embed: str,
+    backend: str | None,
+    language: str,
+) -> Database:
+    if db is not None:
+        return open_existing(db, backend=backend)
+    if collection is None:
+        raise typer.BadParameter(_USAGE)
+    return open_with_progress(collection, systems, embed=embed, backend=backend, language=language)

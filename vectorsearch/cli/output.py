@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.text import Text
 
+from vectorsearch.evaluation import figures
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
@@ -23,6 +25,8 @@ err = Console(stderr=True, highlight=False)
 JSON_KEY = "vectorsearch.json"
 WINDOW_S = 30.0  # the rate is of the last half minute: a resumed run skips fast, then embeds slowly
 LINE_EVERY_S = 10.0  # without a terminal, a line now and then is enough
+
+format_ms = figures.format_ms
 
 
 def _remember_json(context: typer.Context, value: bool) -> bool:  # noqa: FBT001 -- typer calls it so
@@ -95,13 +99,6 @@ def format_duration(seconds: float) -> str:
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
-
-
-def format_ms(milliseconds: float) -> str:
-    """Return 0.4 ms, 12 ms or 1.6 s."""
-    if milliseconds >= 1000:  # noqa: PLR2004 -- milliseconds in a second
-        return f"{milliseconds / 1000:.1f} s"
-    return f"{milliseconds:.1f} ms" if milliseconds < 10 else f"{milliseconds:.0f} ms"  # noqa: PLR2004 -- digits
 
 
 def format_mib(nbytes: float) -> str:

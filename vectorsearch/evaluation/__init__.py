@@ -1,1 +1,69 @@
-"""Measure search quality: test collections, experiments, reports."""
+"""Measure search quality: test collections, experiments, comparisons, reports.
+
+from vectorsearch import evaluation
+
+collection = evaluation.read_collection("scifact")
+with evaluation.open_collection(collection) as db:
+    result = evaluation.Experiment(["BM25: mode=lexical", "hybrid: mode=hybrid"], db=db, judged=collection).run()
+print(result.table())
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+__all__ = [
+    "Comparison",
+    "EvaluationFailed",
+    "Experiment",
+    "ExperimentResult",
+    "System",
+    "SystemResult",
+    "TestCollection",
+    "Topics",
+    "judge",
+    "open_collection",
+    "parse_system",
+    "read_collection",
+    "read_qrels",
+    "read_run",
+    "read_systems",
+]
+
+if TYPE_CHECKING:
+    from vectorsearch.evaluation.collections import TestCollection, read_collection, read_qrels
+    from vectorsearch.evaluation.comparison import Comparison
+    from vectorsearch.evaluation.experiment import Experiment
+    from vectorsearch.evaluation.indexed import open_collection
+    from vectorsearch.evaluation.results import ExperimentResult, SystemResult, judge
+    from vectorsearch.evaluation.runs import read_run
+    from vectorsearch.evaluation.systems import EvaluationFailed, System, parse_system, read_systems
+    from vectorsearch.evaluation.topics import Topics
+
+_HOMES = {
+    "Comparison": "comparison",
+    "EvaluationFailed": "systems",
+    "Experiment": "experiment",
+    "ExperimentResult": "results",
+    "System": "systems",
+    "SystemResult": "results",
+    "TestCollection": "collections",
+    "Topics": "topics",
+    "judge": "results",
+    "open_collection": "indexed",
+    "parse_system": "systems",
+    "read_collection": "collections",
+    "read_qrels": "collections",
+    "read_run": "runs",
+    "read_systems": "systems",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name's module when the name is first used: `vectorsearch.errors` needs one of them only."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

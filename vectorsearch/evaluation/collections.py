@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from backends.errors import InvalidInput
 from vectorsearch.documents import parse_document
+from vectorsearch.evaluation.lines import open_binary, parsed_lines
 
 if TYPE_CHECKING:
-    import io
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-Parsed = TypeVar("Parsed")
 Qrels = dict[str, dict[str, int]]
 
 _LONGEST_GRADE = 9  # digits, the sign included: the measures compute with C's integers
@@ -44,7 +42,7 @@ class TestCollection:
         Raises:
             InvalidInput: A row is malformed; the message holds the file, the line number and the reason.
         """
-        for number, row in _parsed_lines(self.corpus_path, _object):
+        for number, row in parsed_lines(self.corpus_path, _object):
             try:
                 document = parse_document(row, row_number=number)
             except InvalidInput as exc:
@@ -55,7 +53,7 @@ class TestCollection:
     def digest(self) -> str:
         """Return the sha256, in hex, of everything a measurement depends on: documents, questions, judgments."""
         digest = hashlib.sha256()
-        with _open(self.corpus_path) as file:
+        with open_binary(self.corpus_path) as file:
             while block := file.read(1 << 20):
                 digest.update(block)
         digest.update(json.dumps([list(self.queries.items()), self.qrels]).encode())
@@ -95,7 +93,7 @@ def read_queries(path: str | Path) -> dict[str, str]:
         InvalidInput: A row is malformed or an id comes twice.
     """
     queries: dict[str, str] = {}
-    for number, (query, text) in _parsed_lines(Path(path), _parse_query):
+    for number, (query, text) in parsed_lines(Path(path), _parse_query):
         if query in queries:
             raise InvalidInput(f"{path}, line {number}: query {query!r} comes twice")
         queries[query] = text
@@ -109,7 +107,7 @@ def read_qrels(path: str | Path) -> Qrels:
         InvalidInput: A row is malformed, or one pair is judged twice with different grades.
     """
     qrels: Qrels = {}
-    for number, judgment in _parsed_lines(Path(path), _parse_judgment):
+    for number, judgment in parsed_lines(Path(path), _parse_judgment):
         if judgment is None:
             if number == 1:
                 continue
@@ -172,22 +170,3 @@ def _existing(folder: Path, *names: str) -> Path:
             if path.is_file():
                 return path
     raise InvalidInput(f"{folder} has no {names[0]}: a BEIR collection has corpus.jsonl, queries.jsonl, qrels/test.tsv")
-
-
-def _open(path: Path) -> io.BufferedIOBase:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-
-
-def _parsed_lines(path: Path, parse: Callable[[str], Parsed]) -> Iterator[tuple[int, Parsed]]:
-    """Yield (line number from 1, parsed) for each line that isn't blank; errors gain the file and the line."""
-    try:
-        with _open(path) as file:
-            for number, raw in enumerate(file, 1):
-                try:
-                    line = raw.decode().strip("\r\n")
-                    if line.strip():
-                        yield number, parse(line.removeprefix("\ufeff"))
-                except (InvalidInput, UnicodeDecodeError) as exc:
-                    raise InvalidInput(f"{path}, line {number}: {exc}") from exc
-    except (OSError, EOFError) as exc:
-        raise InvalidInput(f"{path}: can't be read: {exc}") from exc

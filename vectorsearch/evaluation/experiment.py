@@ -1,142 +1,114 @@
-"""Run a system over a test collection's queries: rankings, measures, and time per query."""
+"""Run systems over a test collection's queries and compare them."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict, dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from backends.errors import VectorSearchError
-from vectorsearch.evaluation.metrics import measure, require_ir_measures
-from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
-from vectorsearch.results import format_trec
+from backends import catalogue
+from backends.errors import InvalidInput
+from vectorsearch.evaluation.answers import ask
+from vectorsearch.evaluation.comparison import compare, resolve_baseline
+from vectorsearch.evaluation.journal import Subject
+from vectorsearch.evaluation.metrics import MEASURES, canonical_names, deepest_cutoff, measure, require_ir_measures
+from vectorsearch.evaluation.results import ExperimentResult, SystemResult, means, summarise
+from vectorsearch.evaluation.significance import require_scipy_stats
+from vectorsearch.evaluation.systems import System, parse_system, unique_systems
+from vectorsearch.evaluation.topics import Topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from vectorsearch.database import Database
-    from vectorsearch.results import SearchResult
-    from vectorsearch.types import Mode
-
-RANKING_DEPTH = 100
+    from vectorsearch.evaluation.answers import Answer
+    from vectorsearch.evaluation.topics import Judged
 
 
-class EvaluationFailed(VectorSearchError):
-    """A stage of the system under test was left out, so a figure would be of another system; the message says which."""
+class Experiment:
+    """Systems to be measured on one collection's queries. `run` does it.
 
+    What a system answered before, on the same documents, models, options and code, is not asked again.
 
-class Judged(Protocol):
-    """Queries with judgments, such as a `TestCollection` or `Topics`."""
+    Args:
+        systems: systems, or lines that `parse_system` reads.
+        db: holds the collection's documents.
+        judged: the queries, in order, and their judgments, such as a `TestCollection` or `Topics`.
+        name: what tables and reports call the collection; its own name if None.
+        measures: names that ir-measures knows; the first is the one that differences are shown of.
+        baseline: the name of the system that the others are compared with; the first if None.
+        limit: only the first queries, in the order of the judgments; all if None.
+        cache: whether answers are remembered, and those of an earlier run taken.
 
-    @property
-    def queries(self) -> Mapping[str, str]:
-        """Return query id to text, in the order of the judgments."""
+    Raises:
+        MissingExtra: ir-measures or scipy is not installed.
+        InvalidInput: a system, a measure or the baseline can't be used.
+        UnknownModel: a reranker's name is unknown.
+    """
 
-    @property
-    def qrels(self) -> Mapping[str, Mapping[str, int]]:
-        """Return query id to {document id: grade}."""
+    def __init__(
+        self,
+        systems: Iterable[System | str],
+        *,
+        db: Database,
+        judged: Judged,
+        name: str | None = None,
+        measures: Sequence[str] = MEASURES,
+        baseline: str | None = None,
+        limit: int | None = None,
+        cache: bool = True,
+    ) -> None:
+        self.systems = unique_systems(parse_system(each) if isinstance(each, str) else each for each in systems)
+        self.measures = canonical_names(measures)
+        self.baseline = resolve_baseline([system.name for system in self.systems], baseline)
+        check_plan(self.systems, self.measures)
+        self._db = db
+        self._judged = Topics.first(judged, limit)
+        self._name = name or str(getattr(judged, "name", "queries"))
+        self._cache = cache
 
+    def run(self, *, on_progress: Callable[[System, int, int], None] | None = None) -> ExperimentResult:
+        """Ask what is not known yet, measure, and compare.
 
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """Queries with judgments: query id to text, and query id to {document id: grade}."""
-
-    queries: Mapping[str, str]
-    qrels: Mapping[str, Mapping[str, int]]
-
-    @classmethod
-    def first(cls, judged: Judged, limit: int | None) -> Topics:
-        """Return the first `limit` queries, in the order of the judgments; all if None."""
-        queries = dict(islice(judged.queries.items(), limit))
-        return cls(queries, {query: judged.qrels[query] for query in queries})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class System:
-    """One way to search: a mode, and a reranker if any. `k` hits of each query are measured."""
-
-    mode: Mode = "hybrid"
-    rerank: str | None = None
-    rerank_depth: int = DEFAULT_RERANK_DEPTH
-    k: int = RANKING_DEPTH
-
-    @property
-    def name(self) -> str:
-        """Return the name in tables and runs: "hybrid + rerank"."""
-        return f"{self.mode} + rerank" if self.rerank else self.mode
-
-    def search(self, db: Database, query: str) -> SearchResult:
-        """Search as `Database.search` does, but raise where it would leave a stage out.
+        Args:
+            on_progress: called as `on_progress(system, done, total)` after each query that was asked.
 
         Raises:
             EvaluationFailed: a stage was left out.
             VectorSearchError: a stage failed.
         """
-        result = db.search(
-            query,
-            k=self.k,
-            mode=self.mode,
-            rerank=self.rerank,
-            rerank_depth=self.rerank_depth if self.rerank else None,
-            on_rerank_error="raise",
+        subject = Subject(self._db) if self._cache else None
+        answers: dict[str, dict[str, Answer]] = {}
+        asked = dict.fromkeys((system.name for system in self.systems), 0)
+        for system in self.systems:
+
+            def count(done: int, total: int, system: System = system) -> None:
+                asked[system.name] += 1
+                if on_progress is not None:
+                    on_progress(system, done, total)
+
+            journal = subject.journal(system) if subject else None
+            answers[system.name] = ask(self._db, self._judged.queries, system, journal=journal, on_progress=count)
+        rankings = {
+            name: {query_id: answer.doc_ids for query_id, answer in each.items()} for name, each in answers.items()
+        }
+        comparison = compare(rankings, self._judged.qrels, measures=self.measures, baseline=self.baseline)
+        results = tuple(
+            summarise(system, answers[system.name], means(comparison, system.name), asked=asked[system.name])
+            for system in self.systems
         )
-        if result.degraded:
-            errors = "; ".join(stage.error for stage in result.stats if stage.error)
-            raise EvaluationFailed(
-                f"system {self.name!r} went without {', '.join(result.degraded)} at {query!r}"
-                + (f": {errors}" if errors else ": give its models more memory (budget_nbytes)")
-            )
-        return result
-
-
-@dataclass(frozen=True, slots=True)
-class SystemResult:
-    """What a system did: `metrics` by name, `latency_ms` with "p50" and "p99", and each query's document ids in order.
-
-    `cached` says that nothing was computed now, so that the times are of an earlier run on this machine.
-    """
-
-    name: str
-    system: System
-    queries: int
-    metrics: Mapping[str, float]
-    latency_ms: Mapping[str, float]
-    rankings: Mapping[str, Sequence[str]]
-    cached: bool = False
-
-    @property
-    def run(self) -> str:
-        """Return the rankings as a TREC run.
-
-        Raises:
-            InvalidInput: an id holds white space.
-        """
-        tag = self.name.replace(" ", "")
-        return "".join(format_trec(query_id, ids, tag=tag) for query_id, ids in self.rankings.items())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, fit for JSON, without the rankings."""
-        values = asdict(self)
-        del values["rankings"]
-        return values
+        return ExperimentResult(
+            self._name, self._db.count(), self._judged.queries, self._judged.qrels, results, comparison
+        )
 
 
 def evaluate(
-    db: Database, judged: Judged, system: System, *, on_progress: Callable[[int, int], None] | None = None
+    db: Database,
+    judged: Judged,
+    system: System,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> SystemResult:
-    """Ask every judged query and measure the answers.
-
-    Nothing is degraded and no deadline is set: a stage that fails raises. The first query is asked once more before
-    the clock starts, so that no time of a query holds the loading of a model. A query without results counts as 0.
-
-    Args:
-        db: holds the collection's documents.
-        judged: the queries, in order, and their judgments.
-        system: how to search.
-        on_progress: called as `on_progress(done, total)` after each query.
+    """Ask one system every judged query, remembering nothing, and measure the answers.
 
     Raises:
         MissingExtra: ir-measures is not installed; told before the first query.
@@ -144,30 +116,26 @@ def evaluate(
         VectorSearchError: a stage failed.
     """
     require_ir_measures()
-    db.refresh()
-    rankings: dict[str, Sequence[str]] = {}
-    latencies_ms: list[float] = []
-    for query_id, text in judged.queries.items():
-        if not rankings:
-            system.search(db, text)
-        start = time.perf_counter()
-        result = system.search(db, text)
-        latencies_ms.append((time.perf_counter() - start) * 1000.0)
-        rankings[query_id] = [hit.id for hit in result]
-        if on_progress is not None:
-            on_progress(len(rankings), len(judged.queries))
-    return SystemResult(
-        name=system.name,
-        system=system,
-        queries=len(rankings),
-        metrics=measure(rankings, judged.qrels),
-        latency_ms=_percentiles(latencies_ms),
-        rankings=rankings,
-    )
+    answers = ask(db, judged.queries, system, on_progress=on_progress)
+    result = summarise(system, answers, {}, asked=len(answers))
+    return replace(result, metrics=measure(result.rankings, judged.qrels))
 
 
-def _percentiles(values: Sequence[float]) -> dict[str, float]:
-    if not values:
-        return {"p50": 0.0, "p99": 0.0}
-    p50, p99 = np.percentile(np.asarray(values), [50, 99])
-    return {"p50": float(p50), "p99": float(p99)}
+def check_plan(systems: Sequence[System], measures: Sequence[str]) -> None:
+    """Raise for what would be found out only after hours: a missing package, an unknown model, too few hits.
+
+    Raises:
+        MissingExtra: ir-measures or scipy is not installed.
+        UnknownModel: a reranker's name is unknown.
+        InvalidInput: a measure looks deeper than a system answers.
+    """
+    require_ir_measures()
+    require_scipy_stats()
+    deepest = deepest_cutoff(measures)
+    for system in systems:
+        if system.rerank:
+            catalogue.resolve(system.rerank)
+        if system.k < deepest:
+            raise InvalidInput(
+                f"system {system.name!r} gives {system.k} hits, and {', '.join(measures)} look at {deepest}: raise k"
+            )

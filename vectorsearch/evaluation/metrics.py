@@ -5,13 +5,19 @@ MacAvaney, Macdonald and Ounis, "Streamlining Evaluation with ir-measures", ECIR
 
 from __future__ import annotations
 
+import ast
 import importlib
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from backends.errors import MissingExtra
+import numpy as np
+
+from backends.errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
 MEASURES = ("nDCG@10", "RR@10", "R@100", "AP")
 
@@ -28,8 +34,24 @@ def require_ir_measures() -> Any:  # noqa: ANN401 -- the module; it has no type 
         raise MissingExtra("evaluation needs ir-measures: pip install 'vectorsearch[eval]'") from exc
 
 
-def measure(rankings: Mapping[str, Sequence[str]], qrels: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
-    """Return the mean of each of `MEASURES` over the queries of `qrels`.
+def measure(
+    rankings: Mapping[str, Sequence[str]],
+    qrels: Mapping[str, Mapping[str, int]],
+    *,
+    names: Sequence[str] = MEASURES,
+) -> dict[str, float]:
+    """Return each measure's mean over the queries of `qrels`; otherwise as `measure_queries`."""
+    values = measure_queries(rankings, qrels, names=names)
+    return {name: float(each.mean()) if len(each) else 0.0 for name, each in values.items()}
+
+
+def measure_queries(
+    rankings: Mapping[str, Sequence[str]],
+    qrels: Mapping[str, Mapping[str, int]],
+    *,
+    names: Sequence[str] = MEASURES,
+) -> dict[str, NDArray[np.float64]]:
+    """Return each measure's value of each judged query: name to float64[len(qrels)], in the order of `qrels`.
 
     A query without results, or missing from `rankings`, counts as 0. Only the order of a ranking counts: its scores
     are made to fall strictly, since tools break ties in different ways.
@@ -37,27 +59,86 @@ def measure(rankings: Mapping[str, Sequence[str]], qrels: Mapping[str, Mapping[s
     Args:
         rankings: query id to document ids, best first.
         qrels: query id to {document id: grade}; grades above 0 are relevant.
+        names: as `parse_measure` takes them; they are the keys of what is returned.
 
     Raises:
         MissingExtra: ir-measures is not installed.
+        InvalidInput: a name is of no measure.
     """
     ir_measures = require_ir_measures()
-    measures = [_measure(ir_measures, name) for name in MEASURES]
+    by_measure = {parse_measure(name): name for name in names}
+    # Evaluators write files and call C and Perl: they get numbers for ids, whatever the ids are made of.
+    numbers = {query: str(i) for i, query in enumerate(qrels, 1)}
+    documents: defaultdict[str, str] = defaultdict(lambda: f"d{len(documents)}")
+    judged = {numbers[query]: {documents[d]: grade for d, grade in grades.items()} for query, grades in qrels.items()}
     run = {
-        query: {doc_id: float(len(ranking) - i) for i, doc_id in enumerate(ranking)}
+        numbers[query]: {documents[d]: float(len(ranking) - i) for i, d in enumerate(ranking)}
         for query, ranking in rankings.items()
+        if query in numbers and ranking  # some evaluators divide by the number of results
     }
-    judged = {query: dict(grades) for query, grades in qrels.items()}
-    values = dict.fromkeys(MEASURES, 0.0)
-    # Summed here over the judged queries, since evaluators differ in what they do with a query that has no results.
-    for metric in ir_measures.iter_calc(measures, judged, run):
-        if metric.query_id in judged:
-            values[str(metric.measure)] += float(metric.value)
-    return {name: value / len(judged) if judged else 0.0 for name, value in values.items()}
+    values = {name: np.zeros(len(numbers)) for name in names}
+    for metric in ir_measures.iter_calc(list(by_measure), judged, run):
+        values[by_measure[metric.measure]][int(metric.query_id) - 1] = metric.value
+    return values
 
 
-def _measure(ir_measures: Any, name: str) -> Any:  # noqa: ANN401 -- it has no type information
-    """Return the measure of a name such as "nDCG@10"; the library's own parser needs what Python 3.14 has removed."""
-    base, _, cutoff = name.partition("@")
-    measure = getattr(ir_measures, base)
-    return measure @ int(cutoff) if cutoff else measure
+def canonical_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names as ir-measures writes them, each once: "NDCG@10" is "nDCG@10".
+
+    Raises:
+        MissingExtra: ir-measures is not installed.
+        InvalidInput: a name is of no measure.
+    """
+    return tuple(dict.fromkeys(str(parse_measure(name)) for name in names))
+
+
+def deepest_cutoff(names: Iterable[str]) -> int:
+    """Return how many results of a query the measures look at; 0 if all of them look at the whole ranking."""
+    return max((int(parse_measure(name).params.get("cutoff", 0)) for name in names), default=0)
+
+
+def parse_measure(name: str) -> Any:  # noqa: ANN401 -- ir-measures has no type information
+    """Return the measure of a name such as "nDCG@10", "AP(rel=2)" or "IPrec@0.5".
+
+    It does what the library's own parser does, which needs what Python 3.14 has removed; and it refuses cutoffs
+    below 1, at which the library under it ends the process.
+
+    Raises:
+        MissingExtra: ir-measures is not installed.
+        InvalidInput: it is no measure, or one that needs what is not installed here.
+    """
+    ir_measures = require_ir_measures()
+    try:
+        kind, parameters = _parse_name(name)
+        known = ir_measures.measures.registry[kind]
+        if "@" in parameters:
+            parameters[known.AT_PARAM] = parameters.pop("@")
+        parsed = known(**parameters)
+        parsed.validate_params()
+        supported = ir_measures.DefaultPipeline.supports(parsed)
+    except KeyError as exc:
+        raise InvalidInput(f"measure {name!r} is unknown to ir-measures: nDCG@10, RR@10, R@100, AP are usual") from exc
+    except (SyntaxError, ValueError, AssertionError) as exc:
+        raise InvalidInput(f"measure {name!r} can't be used: {exc}") from exc
+    if not supported:
+        raise InvalidInput(f"measure {name!r} needs a package of ir-measures that is not installed here")
+    return parsed
+
+
+def _parse_name(name: str) -> tuple[str, dict[str, Any]]:
+    """Return the measure's bare name and its parameters, with what follows the @ as "@"."""
+    expression = ast.parse(name.strip(), mode="eval").body
+    parameters: dict[str, Any] = {}
+    if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.MatMult):
+        parameters["@"] = ast.literal_eval(expression.right)
+        expression = expression.left
+    if isinstance(expression, ast.Call):
+        if expression.args:
+            raise ValueError("its parameters must be named, as in AP(rel=2)")
+        parameters |= {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in expression.keywords}
+        expression = expression.func
+    if not isinstance(expression, ast.Name):
+        raise ValueError("a name, parameters in parentheses and @cutoff are understood")  # noqa: TRY004 -- no type error: a text is malformed
+    if any(isinstance(value, int) and value < 1 for value in parameters.values()):
+        raise ValueError("cutoffs and grades start at 1")
+    return expression.id, parameters

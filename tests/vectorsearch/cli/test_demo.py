@@ -19,7 +19,7 @@ def small_world(collection: Path, monkeypatch: pytest.MonkeyPatch, fake_models: 
     """Let the demo show a collection of four documents with fake models."""
     (collection / "build.json").write_text("{}", encoding="utf-8")
     monkeypatch.setattr(demo, "stdlib_folder", lambda: collection)
-    monkeypatch.setattr(demo, "open_cached", partial(evaluate.open_cached, backend="fake"))
+    monkeypatch.setattr(demo, "open_with_progress", partial(evaluate.open_with_progress, backend="fake"))
     monkeypatch.setattr(demo, "QUESTIONS", ("read csv rows", "suspend", "a question without judgments"))
 
 

@@ -8,8 +8,8 @@ import pytest
 import vectorsearch as vs
 from vectorsearch.cli import evaluate
 from vectorsearch.cli.evaluate import choose_systems
-from vectorsearch.evaluation import cache
-from vectorsearch.evaluation.experiment import System
+from vectorsearch.evaluation import answers
+from vectorsearch.evaluation.systems import System
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +30,7 @@ def test_systems_are_one_json_document_when_asked_for(run: Callable, collection:
         "AP": pytest.approx(2 / 3),
     }
     assert set(system["latency_ms"]) == {"p50", "p99"}
+    assert system["figures"]["AP"]["difference"] is None
 
 
 def test_a_table_is_printed_when_a_person_asks(
@@ -49,7 +50,7 @@ def test_nothing_is_done_twice_when_run_again(run: Callable, collection: Path, m
     first = run(*arguments).json
     monkeypatch.setattr(evaluate, "index_with_progress", lambda *_, **__: pytest.fail("indexed again"))
     assert run(*arguments, "--no-cache").json["systems"][0]["metrics"] == first["systems"][0]["metrics"]
-    monkeypatch.setattr(cache, "evaluate", lambda *_, **__: pytest.fail("measured again"))
+    monkeypatch.setattr(answers, "_timed", lambda *_: pytest.fail("asked again"))
     second = run(*arguments).json
     assert second["systems"][0]["cached"] is True
     assert second["systems"][0]["metrics"] == first["systems"][0]["metrics"]
@@ -82,6 +83,59 @@ def test_systems_are_those_named_when_modes_are_given() -> None:
     reranked = choose_systems(["lexical", "hybrid"], "m", depth=20)
     assert [system.name for system in reranked] == ["lexical + rerank", "hybrid + rerank"]
     assert [system.name for system in choose_systems([], "m", depth=9, dense=False)] == ["lexical", "lexical + rerank"]
+
+
+def test_systems_are_compared_when_named_one_by_one(run: Callable, collection: Path, tmp_path: Path) -> None:
+    """Lines and a file name systems, in order, with the measures asked for, against the baseline asked for."""
+    (tmp_path / "systems.toml").write_text('[[system]]\nname = "third"\nmode = "lexical"\nk = 1\n', encoding="utf-8")
+    done = run(
+        *(
+            "evaluate",
+            "--collection",
+            collection,
+            "--system",
+            "first: mode=lexical",
+            "--system",
+            "second: mode=lexical",
+        ),
+        *("--systems", tmp_path / "systems.toml", "--baseline", "second", "--measure", "R@1", "--json"),
+    )
+    assert done.exit_code == 0, done.stderr
+    assert [system["name"] for system in done.json["systems"]] == ["first", "second", "third"]
+    assert (done.json["baseline"], done.json["measures"]) == ("second", ["R@1"])
+    assert done.json["systems"][2]["figures"]["R@1"]["difference"]["ties"] == 3
+
+
+@pytest.mark.usefixtures("fake_models")
+def test_nothing_is_embedded_when_no_system_searches_vectors(run: Callable, collection: Path) -> None:
+    """--mode lexical alone makes a database without an embedder, though a default one is known."""
+    done = run("evaluate", "--collection", collection, "--mode", "lexical", "--backend", "fake", "--json")
+    assert done.exit_code == 0, done.stderr
+    (folder,) = (collection / "cache" / "collections").iterdir()
+    with vs.open(folder) as database:
+        assert database.embedder is None
+
+
+@pytest.mark.usefixtures("fake_models")
+def test_lexical_answers_serve_when_vectors_come_later(run: Callable, collection: Path) -> None:
+    """What a lexical system answered without an embedder is not asked again beside dense ones; the models are told."""
+    arguments = ("evaluate", "--collection", collection, "--backend", "fake", "--json", "--mode", "lexical")
+    assert run(*arguments).exit_code == 0
+    lexical, dense = run(*arguments, "--mode", "dense").json["systems"]
+    assert (lexical["cached"], dense["cached"]) == (True, False)
+    assert (lexical["models"], [model["backend"] for model in dense["models"]]) == ([], ["fake"])
+
+
+def test_differences_are_printed_when_there_are_several_systems(
+    run: Callable, collection: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second table tells each system's difference from the baseline, its interval and tests, within 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    systems = ["--system", "all: mode=lexical", "--system", "with a [red]rather[/] long name: mode=lexical k=100"]
+    done = run("evaluate", "--collection", collection, *systems)
+    for text in ("less that of all", "95 % interval", "p (t)", "better", "Holm", "[red]rather[/]"):
+        assert text in " ".join(done.stdout.split()), text
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
 
 
 def test_a_database_is_measured_when_judgments_are_given(run: Callable, db: Path, collection: Path) -> None:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import vectorsearch as vs
-from backends.errors import InvalidInput, MissingExtra
-from vectorsearch.evaluation import cache
-from vectorsearch.evaluation.cache import evaluate_cached, evaluation_digest
-from vectorsearch.evaluation.experiment import EvaluationFailed, System, Topics, evaluate
-from vectorsearch.evaluation.metrics import MEASURES, measure
+from backends.errors import InvalidInput, MissingExtra, UnknownModel
+from vectorsearch import evaluation
+from vectorsearch.evaluation import journal
+from vectorsearch.evaluation.experiment import Experiment, evaluate
+from vectorsearch.evaluation.journal import Subject
+from vectorsearch.evaluation.systems import EvaluationFailed, System
+from vectorsearch.evaluation.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,28 +49,11 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_measures_count_0_when_a_query_has_no_results() -> None:
-    """S54: a query without results, or missing from the ranking, counts as 0 in every mean."""
-    qrels = {"q1": {"a": 1}, "q2": {"b": 1}, "q3": {"c": 1}, "q4": {"d": 1}}
-    metrics = measure({"q1": ["a"], "q2": [], "q3": ["x"]}, qrels)
-    assert metrics == {name: pytest.approx(0.25) for name in MEASURES}
-
-
-def test_measures_are_those_of_the_order_when_it_is_known() -> None:
-    """S37: only the order of a ranking counts, and the four measures have their textbook values."""
-    metrics = measure({"q": ["x", "a", "y", "b"]}, {"q": {"a": 1, "b": 1}})
-    assert metrics["RR@10"] == pytest.approx(1 / 2)
-    assert metrics["AP"] == pytest.approx((1 / 2 + 2 / 4) / 2)
-    assert metrics["R@100"] == pytest.approx(1.0)
-    assert metrics["nDCG@10"] == pytest.approx((0.63093 + 0.43068) / (1 + 0.63093), abs=1e-4)
-
-
-def test_measures_ignore_what_is_beyond_when_they_have_a_cutoff() -> None:
-    """A relevant document on rank 11 counts for R@100 and AP, not for the measures at 10."""
-    metrics = measure({"q": [f"x{i}" for i in range(10)] + ["a"]}, {"q": {"a": 1}})
-    assert metrics["nDCG@10"] == metrics["RR@10"] == 0.0
-    assert metrics["R@100"] == 1.0
-    assert metrics["AP"] == pytest.approx(1 / 11)
+def run(db: Database, *systems: System | str, asked: list[tuple[str, int]] | None = None, **options: Any) -> Any:
+    """Run an experiment on the four documents; note each query that is asked."""
+    noted = asked if asked is not None else []
+    experiment = Experiment(systems, db=db, judged=options.pop("judged", TOPICS), **options)
+    return experiment.run(on_progress=lambda system, done, _: noted.append((system.name, done)))
 
 
 def test_a_missing_package_is_named_when_measures_are_wanted(monkeypatch: pytest.MonkeyPatch, db: Database) -> None:
@@ -83,12 +68,12 @@ def test_a_system_is_measured_when_it_is_evaluated(db: Database) -> None:
     progress: list[tuple[int, int]] = []
     result = evaluate(db, TOPICS, LEXICAL, on_progress=lambda done, total: progress.append((done, total)))
     assert result.name == "lexical"
-    assert result.queries == 3
     assert progress == [(1, 3), (2, 3), (3, 3)]
     assert result.metrics["R@100"] == pytest.approx(2 / 3)
     assert result.metrics["nDCG@10"] == pytest.approx(2 / 3)
     assert set(result.latency_ms) == {"p50", "p99"}
     assert 0 < result.latency_ms["p50"] <= result.latency_ms["p99"]
+    assert "lexical" in result.stages_ms
 
 
 def test_scores_of_a_run_strictly_fall_when_it_is_exported(db: Database) -> None:
@@ -102,10 +87,21 @@ def test_scores_of_a_run_strictly_fall_when_it_is_exported(db: Database) -> None
         assert all(a > b for a, b in pairwise(scores))
 
 
-def test_only_the_first_queries_are_asked_when_there_is_a_limit() -> None:
+def test_systems_are_compared_when_there_are_several(db: Database) -> None:
+    """Systems are taken as values or as lines; each is compared with the baseline, and the table has them all."""
+    result = run(db, LEXICAL, "shallow: mode=lexical k=1", measures=["R@1"], baseline="shallow", name="fruit")
+    assert [system.name for system in result.systems] == ["lexical", "shallow"]
+    assert result.comparison.others == ("lexical",)
+    assert result.documents == 4
+    assert "| shallow |" in result.table()
+    assert result.to_dict()["collection"] == "fruit"
+
+
+def test_only_the_first_queries_are_asked_when_there_is_a_limit(db: Database) -> None:
     """A limit takes the first queries in the order of the judgments; a larger one takes all."""
     assert list(Topics.first(TOPICS, 2).queries) == list(Topics.first(TOPICS, 2).qrels) == ["q1", "q2"]
     assert Topics.first(TOPICS, None) == Topics.first(TOPICS, 99) == TOPICS
+    assert run(db, LEXICAL, limit=2).comparison.queries == ("q1", "q2")
 
 
 def test_evaluation_raises_when_a_stage_was_left_out(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,48 +119,102 @@ def test_evaluation_raises_when_a_stage_was_left_out(db: Database, monkeypatch: 
 def test_evaluation_raises_when_the_mode_is_not_to_be_had(db: Database) -> None:
     """A mode that needs an embedder is an error on a database without one."""
     with pytest.raises(vs.VectorSearchError, match="embedder"):
-        evaluate(db, TOPICS, System(mode="dense"))
-
-
-def test_figures_are_remembered_when_nothing_has_changed(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second run with the same data, system and code asks no query and gives the same figures."""
-    first = evaluate_cached(db, TOPICS, LEXICAL)
-    monkeypatch.setattr(cache, "evaluate", lambda *_, **__: pytest.fail("computed again"))
-    second = evaluate_cached(db, TOPICS, LEXICAL)
-    assert not first.cached
-    assert second == replace(first, cached=True)
-
-
-def test_figures_are_computed_again_when_the_remembered_ones_are_damaged(db: Database, cache_folder: Path) -> None:
-    """A damaged cache file is as good as none."""
-    first = evaluate_cached(db, TOPICS, LEXICAL)
-    for path in (cache_folder / "evaluations").iterdir():
-        path.write_text('{"name": "lexical"', encoding="utf-8")
-    second = evaluate_cached(db, TOPICS, LEXICAL)
-    assert not second.cached
-    assert second.metrics == first.metrics
-
-
-def test_the_digest_changes_when_anything_that_counts_changes(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Documents, queries, judgments, the system's settings and the code each change the digest; nothing else does."""
-    digests = [evaluation_digest(db, TOPICS, LEXICAL)]
-    assert evaluation_digest(db, TOPICS, LEXICAL) == digests[0]
-    digests.append(evaluation_digest(db, TOPICS, replace(LEXICAL, k=50)))
-    digests.append(evaluation_digest(db, Topics.first(TOPICS, 2), LEXICAL))
-    digests.append(evaluation_digest(db, Topics(TOPICS.queries, {**TOPICS.qrels, "q3": {"apple": 1}}), LEXICAL))
-    db.upsert([{"id": "banana", "text": "a yellow, bent fruit"}])
-    digests.append(evaluation_digest(db, TOPICS, LEXICAL))
-    monkeypatch.setattr(cache, "code_digest", lambda: "other code")
-    digests.append(evaluation_digest(db, TOPICS, LEXICAL))
-    assert len(set(digests)) == len(digests)
+        run(db, System(mode="dense"))
 
 
 @pytest.mark.parametrize(
-    ("system", "name"), [(LEXICAL, "lexical"), (System(mode="hybrid", rerank="some-model"), "hybrid + rerank")]
+    ("systems", "options", "error"),
+    [
+        ([LEXICAL, LEXICAL], {}, InvalidInput),
+        ([LEXICAL], {"measures": ["nope"]}, InvalidInput),
+        ([LEXICAL], {"baseline": "nope"}, InvalidInput),
+        ([System(mode="lexical", k=10)], {"measures": ["R@100"]}, InvalidInput),
+        ([System(mode="lexical", rerank="no-such-model")], {}, UnknownModel),
+    ],
 )
-def test_a_system_is_named_for_its_stages_when_shown(system: System, name: str) -> None:
-    """The name tells the mode and whether hits are reranked."""
-    assert system.name == name
+def test_what_cant_work_is_told_before_a_query_is_asked(
+    db: Database, systems: list[System], options: dict[str, Any], error: type[Exception]
+) -> None:
+    """Names, measures, depth and models are checked when the experiment is made."""
+    with pytest.raises(error):
+        Experiment(systems, db=db, judged=TOPICS, **options)
+
+
+def test_nothing_is_asked_twice_when_nothing_has_changed(db: Database) -> None:
+    """A second experiment with the same data, options and code asks no query, whatever the systems are called."""
+    first = run(db, LEXICAL)
+    asked: list[tuple[str, int]] = []
+    second = run(db, "again: mode=lexical", asked=asked)
+    assert not first["lexical"].cached
+    assert asked == []
+    assert second["again"].cached
+    assert second["again"].rankings == first["lexical"].rankings
+    assert second["again"].latency_ms == first["lexical"].latency_ms
+
+
+def test_only_the_new_system_is_asked_when_one_is_added(db: Database) -> None:
+    """One system more asks its own queries and no other's."""
+    run(db, LEXICAL)
+    asked: list[tuple[str, int]] = []
+    run(db, LEXICAL, "shallow: mode=lexical k=100 rrf_k=1", asked=asked)
+    assert asked == [("shallow", 1), ("shallow", 2), ("shallow", 3)]
+
+
+def test_only_the_new_queries_are_asked_when_there_are_more(db: Database) -> None:
+    """What a limited run asked is there for the whole one; other judgments and measures ask nothing."""
+    run(db, LEXICAL, limit=2)
+    asked: list[tuple[str, int]] = []
+    run(db, LEXICAL, asked=asked)
+    assert asked == [("lexical", 3)]
+    other = Topics(TOPICS.queries, {**TOPICS.qrels, "q3": {"apple": 1}})
+    assert run(db, LEXICAL, asked=asked, judged=other, measures=["Judged@10"])["lexical"].cached
+
+
+def test_one_query_is_lost_when_a_run_is_interrupted(db: Database) -> None:
+    """What was asked before the interruption is not asked again."""
+    experiment = Experiment([LEXICAL], db=db, judged=TOPICS)
+
+    def interrupt(_: System, done: int, __: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(on_progress=interrupt)
+    asked: list[tuple[str, int]] = []
+    run(db, LEXICAL, asked=asked)
+    assert asked == [("lexical", 3)]
+
+
+def test_a_query_is_asked_again_when_its_line_is_damaged(db: Database, cache_folder: Path) -> None:
+    """A line that a kill has torn loses its own query, and the next answer is written after it, whole."""
+    first = run(db, LEXICAL)
+    (path,) = (cache_folder / "evaluations").iterdir()
+    path.write_text(path.read_text(encoding="utf-8").rstrip()[:-20], encoding="utf-8")
+    asked: list[tuple[str, int]] = []
+    assert run(db, LEXICAL, asked=asked)["lexical"].rankings == first["lexical"].rankings
+    assert asked == [("lexical", 3)]
+    assert run(db, LEXICAL)["lexical"].cached
+
+
+def test_everything_is_asked_again_when_no_cache_is_wanted(db: Database, cache_folder: Path) -> None:
+    """Without the cache nothing is read from it and nothing written."""
+    run(db, LEXICAL, cache=False)
+    assert not (cache_folder / "evaluations").exists()
+    run(db, LEXICAL)
+    assert not run(db, LEXICAL, cache=False)["lexical"].cached
+
+
+def test_the_digest_changes_when_anything_that_counts_changes(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Documents, the system's options and the code each change the digest; its name doesn't."""
+    digests = [Subject(db).digest(LEXICAL)]
+    assert Subject(db).digest(replace(LEXICAL, name="other")) == digests[0]
+    digests.append(Subject(db).digest(replace(LEXICAL, k=50)))
+    digests.append(Subject(db).digest(replace(LEXICAL, rrf_k=1)))
+    db.upsert([{"id": "banana", "text": "a yellow, bent fruit"}])
+    digests.append(Subject(db).digest(LEXICAL))
+    monkeypatch.setattr(journal, "code_digest", lambda: "other code")
+    digests.append(Subject(db).digest(LEXICAL))
+    assert len(set(digests)) == len(digests)
 
 
 def test_figures_are_given_when_an_id_has_a_space_and_the_run_is_refused() -> None:
@@ -175,3 +225,11 @@ def test_figures_are_given_when_an_id_has_a_space_and_the_run_is_refused() -> No
     assert result.metrics["RR@10"] == 1.0
     with pytest.raises(InvalidInput, match="two words"):
         _ = result.run
+
+
+def test_every_public_name_is_there_when_the_package_is_imported() -> None:
+    """The package's names are imported when they are first used; a wrong one is an AttributeError."""
+    for name in evaluation.__all__:
+        assert getattr(evaluation, name) is not None
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = evaluation.no_such_name

@@ -12,7 +12,9 @@ import pytest
 import vectorsearch as vs
 from vectorsearch import config
 from vectorsearch.evaluation.collections import read_collection
-from vectorsearch.evaluation.experiment import System, Topics, evaluate
+from vectorsearch.evaluation.experiment import evaluate
+from vectorsearch.evaluation.systems import System
+from vectorsearch.evaluation.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

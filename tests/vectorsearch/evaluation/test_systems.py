@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backends.errors import InvalidInput
+from vectorsearch import config
+from vectorsearch.evaluation.systems import System, parse_system, read_systems, unique_systems
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("text", "system"),
+    [
+        ("BM25: mode=lexical", System(name="BM25", mode="lexical")),
+        ("mode=dense k=50", System(mode="dense", k=50)),
+        ("", System()),
+        (
+            "best: mode=hybrid rerank=default depth=20",
+            System(name="best", rerank=config.DEFAULT_RERANKER, rerank_depth=20),
+        ),
+        ("no: rerank=none", System(name="no")),
+        (
+            "weighted:weights=lexical:0.5,dense:2 rrf_k=30",
+            System(name="weighted", weights={"lexical": 0.5, "dense": 2.0}, rrf_k=30.0),
+        ),
+        ("weights=lexical:0,dense:1", System(weights={"lexical": 0.0, "dense": 1.0})),
+        ("two words: fusion=zscore", System(name="two words", fusion="zscore")),
+        ("own: rerank='a folder/model'", System(name="own", rerank="a folder/model")),
+    ],
+)
+def test_a_system_is_read_from_a_line(text: str, system: System) -> None:
+    """Name, options and quoted values are understood; what is left out has its default."""
+    assert parse_system(text) == system
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: mode", "'mode' is not KEY=VALUE"),
+        ("a: mode=magic", "magic"),
+        ("a: colour=red", "'colour' is no option"),
+        ("a: depth=many", "number"),
+        ("a: k=2.5", "whole number"),
+        ("a: k=10 k=20", "twice"),
+        ("a: rerank='x", "quotation"),
+        ("a: weights=lexical:heavy", "lexical"),
+    ],
+)
+def test_a_line_is_refused_when_it_is_malformed(text: str, told: str) -> None:
+    """The error shows the part that is wrong."""
+    with pytest.raises(InvalidInput, match=told):
+        parse_system(text)
+
+
+def test_systems_are_read_from_a_file(tmp_path: Path) -> None:
+    """Each [[system]] table of a TOML file is a system, in order, with the keys of a line."""
+    path = tmp_path / "systems.toml"
+    path.write_text(
+        '[[system]]\nname = "BM25"\nmode = "lexical"\n'
+        '[[system]]\nname = "best"\nrerank = "default"\ndepth = 20\nweights = {lexical = 1, dense = 2.0}\n',
+        encoding="utf-8",
+    )
+    assert read_systems(path) == [
+        System(name="BM25", mode="lexical"),
+        System(name="best", rerank=config.DEFAULT_RERANKER, rerank_depth=20, weights={"lexical": 1, "dense": 2.0}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("system = 3", "no \\[\\[system\\]\\]"),
+        ("", "no \\[\\[system\\]\\]"),
+        ("[[system]\n", "TOML"),
+        ('[[system]]\nk = "ten"\n', "number"),
+        ("[[system]]\nk = true\n", "number"),
+        ("[[system]]\nnoise = 1\n", "noise"),
+    ],
+)
+def test_a_file_is_refused_when_it_is_malformed(tmp_path: Path, text: str, told: str) -> None:
+    """The error names the file and what is wrong."""
+    path = tmp_path / "systems.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidInput, match=told) as error:
+        read_systems(path)
+    assert "systems.toml" in str(error.value)
+
+
+def test_names_must_differ_when_there_are_several_systems() -> None:
+    """Two systems of one name can't be told apart in a table, and none makes no experiment."""
+    with pytest.raises(InvalidInput, match="'lexical' is the name of several"):
+        unique_systems([System(mode="lexical"), System(mode="lexical", k=50)])
+    with pytest.raises(InvalidInput, match="no system"):
+        unique_systems([])
+
+
+@pytest.mark.parametrize(
+    ("system", "name"), [(System(mode="lexical"), "lexical"), (System(rerank="some-model"), "hybrid + rerank")]
+)
+def test_a_system_is_named_for_its_stages_when_it_has_no_name(system: System, name: str) -> None:
+    """The name tells the mode and whether hits are reranked."""
+    assert system.name == name
+
+
+def test_the_name_is_no_option_when_answers_are_remembered() -> None:
+    """What a system is called, and the depth of a reranker that it hasn't, change nothing that it finds."""
+    assert System(name="a").options == System(name="b", rerank_depth=9).options
+    assert System(rerank="m", rerank_depth=9).options != System(rerank="m").options

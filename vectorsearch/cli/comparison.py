@@ -1,0 +1,99 @@
+"""Print what an experiment found: a table of figures, and one of differences from the baseline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from vectorsearch.cli import output
+from vectorsearch.evaluation.figures import format_p, signed
+from vectorsearch.evaluation.metrics import MEASURES
+from vectorsearch.evaluation.tables import legend, mark
+
+if TYPE_CHECKING:
+    from vectorsearch.evaluation.comparison import Difference
+    from vectorsearch.evaluation.results import ExperimentResult, SystemResult
+
+MeasureNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--measure",
+        help="A measure that ir-measures knows, such as nDCG@10, AP(rel=2), Judged@10; may be repeated. "
+        f"By default {', '.join(MEASURES)}.",
+        metavar="NAME",
+        show_default=False,
+    ),
+]
+Baseline = Annotated[
+    str | None, typer.Option("--baseline", help="What the others are compared with; the first.", metavar="NAME")
+]
+
+_ALMOST = 5e-4  # figures that are printed alike are equally good
+
+
+def print_result(result: ExperimentResult, title: str) -> None:
+    """Print the systems, the best of each measure in bold, and how they differ from the baseline."""
+    output.out.print(_figures(result, title))
+    if result.comparison.others:
+        output.out.print()
+        output.out.print(_differences(result))
+        output.out.print(Text(legend(result), style="dim"))
+    if any(system.cached for system in result.systems):
+        output.out.print(Text("Answers of an earlier run with the same data, models and code.", style="dim"))
+
+
+def _figures(result: ExperimentResult, title: str) -> Table:
+    measures = result.comparison.measures
+    timed = any(system.latency_ms for system in result.systems)
+    table = _table(title, "system", *measures, *(("p50", "p99") if timed else ()))
+    best = {name: max(system.metrics[name] for system in result.systems) for name in measures}
+    for system in result.systems:
+        cells = [_figure(result, system, name, best[name]) for name in measures]
+        if timed:
+            cells += [
+                Text(output.format_ms(system.latency_ms[key]) if system.latency_ms else "") for key in ("p50", "p99")
+            ]
+        table.add_row(Text(output.one_line(system.name)), *cells)
+    return table
+
+
+def _figure(result: ExperimentResult, system: SystemResult, name: str, best: float) -> Text:
+    figure = result.comparison.figures[system.name][name]
+    text = Text(f"{figure.mean:.3f}", style="bold" if figure.mean > best - _ALMOST else "")
+    return text.append_text(_mark(figure.difference))
+
+
+def _differences(result: ExperimentResult) -> Table:
+    comparison = result.comparison
+    primary = comparison.measures[0]
+    title = f"{primary} less that of {output.one_line(comparison.baseline)}"
+    table = _table(title, "system", "difference", "95 % interval", "p", "p (t)", "better", "equal", "worse")
+    for name in comparison.others:
+        difference = comparison.figures[name][primary].difference
+        if difference is not None:
+            table.add_row(
+                Text(output.one_line(name)),
+                Text(signed(difference.mean)).append_text(_mark(difference)),
+                f"{signed(difference.low)} to {signed(difference.high)}",
+                *(format_p(p) for p in (difference.p, difference.p_t)),
+                *(f"{count:,}" for count in (difference.wins, difference.ties, difference.losses)),
+            )
+    return table
+
+
+def _mark(difference: Difference | None) -> Text:
+    """Return the mark, or its width in spaces, so that figures stand one below the other."""
+    return Text(
+        mark(difference) or " ", style="green" if difference is not None and difference.mean > 0 else "bold red"
+    )
+
+
+def _table(title: str, first: str, *headings: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(first)
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table

@@ -1,0 +1,149 @@
+"""Remember what a system answered, under a digest of everything that its answers depend on.
+
+Judgments and measures are not among it: another measure, or a corrected judgment, asks no query again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backends import catalogue
+from vectorsearch.collection import content_digest
+from vectorsearch.evaluation.answers import Answer, ModelUse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from vectorsearch.database import Database
+    from vectorsearch.evaluation.systems import System
+
+_PACKAGES = ("backends", "lifecycle", "rerank", "vectorsearch")
+_LIBRARIES = ("faiss-cpu", "numpy", "onnxruntime", "rank-bm25", "tantivy", "tokenizers")
+_APART = {"cli", "evaluation"}  # what judges or prints answers, and makes none
+_ASKING = ("answers.py", "systems.py")
+
+
+class Journal:
+    """Answers by query text, in a file that grows by a line each. Threads and processes may write to one file.
+
+    A line that a kill has torn is skipped when it is read, and ended by the next one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.answers: dict[str, Answer] = dict(_read(path))
+
+    def record(self, query: str, answer: Answer) -> None:
+        """Append one answer.
+
+        Raises:
+            OSError: the file can't be written.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps({"query": query, **asdict(answer)})
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"\n{line}\n")
+        self.answers[query] = answer
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A database as it is now, for the digests of the systems that search it; its documents are read once."""
+
+    db: Database
+
+    def journal(self, system: System) -> Journal:
+        """Return the journal of what this system answered here before."""
+        return Journal(catalogue.cache_dir() / "evaluations" / f"{self.digest(system)}.jsonl")
+
+    def digest(self, system: System) -> str:
+        """Return the sha256, in hex, of documents, indexes, models, search options, code and libraries.
+
+        A lexical system depends on no vectors, so the same answers serve whether or not they are there.
+        """
+        texts, vectors = self._documents
+        embedder = self.db.embedder
+        dense = system.mode in ("dense", "hybrid") or (system.mode == "auto" and embedder is not None)
+        models = [embedder] if dense and embedder else []
+        models += [catalogue.resolve(system.rerank)] if system.rerank else []
+        backends = self._backends(system)
+        parts = {
+            "texts": texts,
+            "vectors": vectors if dense else None,
+            "indexes": {kind: self._settings[kind] for kind in ("lexical", *(["dense"] if dense else []))},
+            "models": [(spec.digest, backends.get(spec.name)) for spec in models],
+            "system": system.options,
+            "code": code_digest(),
+            "libraries": dict(_library_versions()),
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def _backends(self, system: System) -> dict[str, str]:
+        """Return model name to the backend that serves it here; planning a query registers the models it needs."""
+        self.db.explain("which backends", **system.options)
+        return {ref.name: model.backend for model in self.db.models().models for ref in model.refs}
+
+    @cached_property
+    def _documents(self) -> tuple[str, str]:
+        texts, vectors = hashlib.sha256(), hashlib.sha256()
+        for document in self.db.iter():
+            texts.update(f"{document.id}\0{content_digest(document)}\0".encode())
+            vectors.update(document.vector.tobytes() if document.vector is not None else b"\0")
+        return texts.hexdigest(), vectors.hexdigest()
+
+    @cached_property
+    def _settings(self) -> dict[str, dict[str, Any]]:
+        self.db.refresh()
+        info = self.db.info()
+        # An index says what it really is (exact, or a graph) once it is up to date.
+        return {
+            "lexical": {"language": info["language"], "kind": info["lexical"]["kind"]},
+            "dense": {"dim": info["dim"], "kind": info["dense"]["kind"]},
+        }
+
+
+@cache
+def code_digest() -> str:
+    """Return the sha256, in hex, of this project's own sources that make answers."""
+    here = Path(__file__).resolve().parent
+    root = here.parents[1]
+    sources = [path for package in _PACKAGES for path in sorted((root / package).rglob("*.py"))]
+    searching = [path for path in sources if not _APART.intersection(path.relative_to(root).parts)]
+    return digest_files([*searching, *(here / name for name in _ASKING)])
+
+
+def digest_files(paths: Iterable[Path]) -> str:
+    """Return the sha256, in hex, of the files' names and contents, in the order given."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.name.encode() + b"\0")
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _library_versions() -> Iterator[tuple[str, str]]:
+    for name in _LIBRARIES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            yield name, metadata.version(name)
+
+
+def _read(path: Path) -> Iterator[tuple[str, Answer]]:
+    """Yield what the file holds; nothing where there is none, and no line that is damaged: it can be asked again."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    for line in lines:
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            values = json.loads(line)
+            query = values.pop("query")
+            models = tuple(ModelUse(**model) for model in values.pop("models"))
+            yield query, Answer(**{**values, "doc_ids": tuple(values["doc_ids"]), "models": models})

@@ -1,0 +1,197 @@
+"""What an experiment found: each system's rankings, figures and times, and how they compare."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backends.errors import MissingExtra
+from vectorsearch.evaluation.comparison import compare
+from vectorsearch.evaluation.metrics import MEASURES
+from vectorsearch.evaluation.tables import markdown_table
+from vectorsearch.results import format_trec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vectorsearch.evaluation.answers import Answer, ModelUse
+    from vectorsearch.evaluation.comparison import Comparison
+    from vectorsearch.evaluation.systems import System
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemResult:
+    """What one system did: each query's document ids, best first, and what they cost.
+
+    `latency_ms` has "p50" and "p99", and `stages_ms` the median of each stage; both are empty, and `system` is None,
+    for a run of another engine. `asked` counts the queries that were asked now; the times of the others are of an
+    earlier run on this machine.
+    """
+
+    name: str
+    rankings: Mapping[str, Sequence[str]]
+    metrics: Mapping[str, float]
+    system: System | None = None
+    latency_ms: Mapping[str, float] = field(default_factory=dict)
+    stages_ms: Mapping[str, float] = field(default_factory=dict)
+    models: tuple[ModelUse, ...] = ()
+    asked: int = 0
+
+    @property
+    def cached(self) -> bool:
+        """Return whether all answers are of an earlier run."""
+        return self.system is not None and self.asked == 0
+
+    @property
+    def run(self) -> str:
+        """Return the rankings as a TREC run, in which each query's scores strictly decrease.
+
+        Raises:
+            InvalidInput: an id holds white space.
+        """
+        tag = "".join(self.name.split())
+        return "".join(format_trec(query_id, ids, tag=tag) for query_id, ids in self.rankings.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, fit for JSON, without the rankings."""
+        return {
+            "name": self.name,
+            "system": asdict(self.system) if self.system else None,
+            "queries": len(self.rankings),
+            "metrics": dict(self.metrics),
+            "latency_ms": dict(self.latency_ms),
+            "stages_ms": dict(self.stages_ms),
+            "models": [asdict(model) for model in self.models],
+            "cached": self.cached,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentResult:
+    """Systems on one collection, in the order given, and their comparison with the baseline.
+
+    `collection` names it; `documents` counts what was searched, None if that is unknown. `texts` holds title and text
+    of the documents that the report shows.
+    """
+
+    collection: str
+    documents: int | None
+    queries: Mapping[str, str]
+    qrels: Mapping[str, Mapping[str, int]]
+    systems: tuple[SystemResult, ...]
+    comparison: Comparison
+    texts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> SystemResult:
+        """Return the system of this name."""
+        for system in self.systems:
+            if system.name == name:
+                return system
+        raise KeyError(name)
+
+    def table(self) -> str:
+        """Return the comparison as a Markdown table, a row for each system."""
+        return markdown_table(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, fit for JSON: figures, intervals, tests, costs; no rankings and no texts."""
+        figures = self.comparison.figures
+        return {
+            "collection": self.collection,
+            "documents": self.documents,
+            "queries": len(self.comparison.queries),
+            "baseline": self.comparison.baseline,
+            "measures": list(self.comparison.measures),
+            "systems": [
+                {
+                    **system.to_dict(),
+                    "figures": {name: asdict(figure) for name, figure in figures[system.name].items()},
+                }
+                for system in self.systems
+            ],
+        }
+
+    def to_pandas(self) -> Any:  # noqa: ANN401 -- a pandas.DataFrame; pandas is optional and untyped here
+        """Return a DataFrame with a row for each system and measure: mean, interval, difference and tests.
+
+        Raises:
+            MissingExtra: pandas is not installed.
+        """
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError as exc:
+            raise MissingExtra("to_pandas needs pandas: pip install pandas") from exc
+        rows = []
+        for system in self.systems:
+            for name, figure in self.comparison.figures[system.name].items():
+                row = {"system": system.name, "measure": name, "mean": figure.mean, "low": figure.low}
+                row |= {"high": figure.high}
+                if figure.difference is not None:
+                    row |= {f"difference_{key}": value for key, value in asdict(figure.difference).items()}
+                rows.append(row | {f"latency_{key}_ms": value for key, value in system.latency_ms.items()})
+        return pandas.DataFrame(rows)
+
+
+def judge(
+    rankings: Mapping[str, Mapping[str, Sequence[str]]],
+    qrels: Mapping[str, Mapping[str, int]],
+    *,
+    measures: Sequence[str] = MEASURES,
+    baseline: str | None = None,
+    collection: str = "runs",
+    queries: Mapping[str, str] | None = None,
+) -> ExperimentResult:
+    """Compare the rankings of any engines, as read from run files.
+
+    Args:
+        rankings: system name to {query id: document ids, best first}.
+        qrels: query id to {document id: grade}; a query that a ranking lacks counts as 0.
+        measures: names that ir-measures knows.
+        baseline: the system that the others are compared with; the first if None.
+        collection: what tables and reports call it.
+        queries: query id to text, shown in the report.
+
+    Raises:
+        MissingExtra: ir-measures or scipy is not installed.
+        InvalidInput: there is nothing to compare, or a name is unknown.
+    """
+    comparison = compare(rankings, qrels, measures=measures, baseline=baseline)
+    systems = tuple(
+        SystemResult(name=name, rankings=run, metrics=means(comparison, name)) for name, run in rankings.items()
+    )
+    return ExperimentResult(collection, None, queries or {}, qrels, systems, comparison)
+
+
+def means(comparison: Comparison, system: str) -> dict[str, float]:
+    """Return a system's mean of each measure."""
+    return {name: figure.mean for name, figure in comparison.figures[system].items()}
+
+
+def summarise(
+    system: System, answers: Mapping[str, Answer], metrics: Mapping[str, float], *, asked: int
+) -> SystemResult:
+    """Return what the answers of one system amount to."""
+    stages: dict[str, list[float]] = {}
+    for answer in answers.values():
+        for stage, milliseconds in answer.stages_ms.items():
+            stages.setdefault(stage, []).append(milliseconds)
+    return SystemResult(
+        name=system.name,
+        rankings={query_id: answer.doc_ids for query_id, answer in answers.items()},
+        metrics=metrics,
+        system=system,
+        latency_ms=_percentiles([answer.latency_ms for answer in answers.values()]),
+        stages_ms={stage: float(np.median(times)) for stage, times in stages.items()},
+        models=tuple(dict.fromkeys(model for answer in answers.values() for model in answer.models)),
+        asked=asked,
+    )
+
+
+def _percentiles(values: Sequence[float]) -> dict[str, float]:
+    if not values:
+        return {"p50": 0.0, "p99": 0.0}
+    p50, p99 = np.percentile(np.asarray(values), [50, 99])
+    return {"p50": float(p50), "p99": float(p99)}

@@ -1,0 +1,86 @@
+"""The comparison as a Markdown table, and how its figures are written everywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vectorsearch.evaluation.figures import format_ms, format_p, signed
+from vectorsearch.evaluation.significance import ALPHA
+
+if TYPE_CHECKING:
+    from vectorsearch.evaluation.comparison import Difference, Figure
+    from vectorsearch.evaluation.results import ExperimentResult, SystemResult
+
+BETTER, WORSE = "▲", "▼"
+
+
+def markdown_table(result: ExperimentResult) -> str:
+    """Return a row for each system: means, ▲ or ▼ where they differ significantly, difference, tests, times, models."""
+    comparison = result.comparison
+    primary = comparison.measures[0]
+    headings = ["system", *comparison.measures]
+    if comparison.others:
+        headings += [f"Δ {primary}", "95 %", "p", "p (t)", "better / equal / worse"]
+    if any(system.latency_ms for system in result.systems):
+        headings += ["p50", "p99", "models"]
+    lines = [headings, ["---", *["---:"] * (len(headings) - 1)]]
+    lines += [_row(result, system, primary) for system in result.systems]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def marked(figure: Figure) -> str:
+    """Return the mean, with ▲ or ▼ if it differs from the baseline's significantly."""
+    return f"{figure.mean:.3f}{mark(figure.difference)}"
+
+
+def mark(difference: Difference | None) -> str:
+    """Return ▲ or ▼ for a significant difference, else nothing."""
+    if difference is None or not difference.significant:
+        return ""
+    return BETTER if difference.mean > 0 else WORSE
+
+
+def legend(result: ExperimentResult) -> str:
+    """Return what the marks and intervals mean, in words; empty for a single system."""
+    comparison = result.comparison
+    if not comparison.others:
+        return ""
+    return (
+        f"{BETTER} {WORSE} differ from {comparison.baseline} at p < {ALPHA}: paired randomisation test over "
+        f"{len(comparison.queries):,} queries, corrected by Holm's method for {len(comparison.others)} "
+        f"{'comparison' if len(comparison.others) == 1 else 'comparisons'}."
+    )
+
+
+def describe_models(system: SystemResult) -> str:
+    """Return the models and where they ran: "bge-small-en-v1.5-int8 on onnx (cpu)"."""
+    return "; ".join(
+        f"{model.name} on {model.backend}{f' ({model.device})' if model.device else ''}" for model in system.models
+    )
+
+
+def _row(result: ExperimentResult, system: SystemResult, primary: str) -> list[str]:
+    figures = result.comparison.figures[system.name]
+    cells = [_cell(system.name), *(marked(figures[name]) for name in result.comparison.measures)]
+    if result.comparison.others:
+        difference = figures[primary].difference
+        cells += ["baseline", "", "", "", ""] if difference is None else _difference(difference)
+    if any(each.latency_ms for each in result.systems):
+        times = [format_ms(system.latency_ms[name]) if system.latency_ms else "" for name in ("p50", "p99")]
+        cells += [*times, _cell(describe_models(system) or "none")]
+    return cells
+
+
+def _difference(difference: Difference) -> list[str]:
+    return [
+        signed(difference.mean),
+        f"{signed(difference.low)} to {signed(difference.high)}",
+        format_p(difference.p),
+        format_p(difference.p_t),
+        f"{difference.wins} / {difference.ties} / {difference.losses}",
+    ]
+
+
+def _cell(text: str) -> str:
+    r"""Return the text so that it stays one cell: "|" and "\" are escaped, and lines joined."""
+    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
