@@ -17,7 +17,8 @@ class ModelStatus:
 
     `nbytes` is what it takes, or would take, in memory; `charged_nbytes` what is charged for it now, generations on
     their way out included. `idle_s` is None while it is leased or not resident. `loads` and `hits` (leases that
-    waited for nothing) count from registration on.
+    waited for nothing) count from registration on. `ready_at` is when it became ready, by the manager's clock, and
+    `load_s` what that load took; both are None while it isn't resident.
     """
 
     refs: tuple[ModelRef, ...]
@@ -32,6 +33,8 @@ class ModelStatus:
     idle_s: float | None
     loads: int
     hits: int
+    ready_at: float | None = None
+    load_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,22 @@ Rerankers know nothing of indexes, storage or hits: a query and texts go in, one
 
 from rerank.adapters import FunctionReranker, as_reranker
 from rerank.base import Reranker, RerankError, RerankScores
+from rerank.cascade import Cascade, CascadeStage
 from rerank.cross_encoder import CrossEncoder, LeasedCrossEncoder, RankedText
+from rerank.score_cache import ScoreCache
+from rerank.windows import Passages
 
 __all__ = [
+    "Cascade",
+    "CascadeStage",
     "CrossEncoder",
     "FunctionReranker",
     "LeasedCrossEncoder",
+    "Passages",
     "RankedText",
     "RerankError",
     "RerankScores",
     "Reranker",
+    "ScoreCache",
     "as_reranker",
 ]

@@ -26,7 +26,8 @@ class RerankScores:
 
     `scores` is float32[n], higher is more relevant; NaN means that the reranker gave none. `truncated`
     counts texts whose tail did not fit into the model. `cold` says that the call had to wait for a load of
-    `load_ms` milliseconds. `backend` and `device` are what really ran, None where that isn't known.
+    `load_ms` milliseconds. `backend` and `device` are what really ran, None where that isn't known. `cached` counts
+    scores that were remembered.
     """
 
     scores: NDArray[np.float32]
@@ -35,6 +36,7 @@ class RerankScores:
     load_ms: float = 0.0
     backend: str | None = None
     device: str | None = None
+    cached: int = 0
 
 
 @runtime_checkable

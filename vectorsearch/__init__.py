@@ -41,6 +41,8 @@ __all__ = [
     "Explanation",
     "Hit",
     "InvalidDocument",
+    "Passages",
+    "Rerank",
     "SearchResult",
     "StageStats",
     "VectorSearchError",
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from vectorsearch.engine import open  # noqa: A004 -- reads as `gzip.open` does
     from vectorsearch.errors import VectorSearchError
     from vectorsearch.query.explain import Explanation
+    from vectorsearch.rerankers import Passages, Rerank
     from vectorsearch.results import Hit, SearchResult, StageStats
     from vectorsearch.types import Document
 
@@ -62,6 +65,8 @@ _HOMES = {
     "Explanation": "query.explain",
     "Hit": "results",
     "InvalidDocument": "documents",
+    "Passages": "rerankers",
+    "Rerank": "rerankers",
     "SearchResult": "results",
     "StageStats": "results",
     "VectorSearchError": "errors",

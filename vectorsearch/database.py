@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-import numpy as np
-
-from backends.base import ModelSpec
 from backends.errors import InvalidInput
-from rerank import as_reranker
-from vectorsearch.documents import as_id, as_vector
-from vectorsearch.index.filters import checked_filter
-from vectorsearch.query.execute import Resources, execute
+from rerank import ScoreCache
+from vectorsearch.documents import as_id
 from vectorsearch.query.explain import Explanation
 from vectorsearch.query.fusion import RRF_K
-from vectorsearch.query.plan import ModelState, PlanState, QueryPlan, RerankRequest, SearchRequest, plan_search
+from vectorsearch.rerankers import RerankerDesk
+from vectorsearch.searcher import Searcher, SearchOptions
 from vectorsearch.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import ExitStack
+    from pathlib import Path
     from types import TracebackType
 
     from numpy.typing import ArrayLike
 
+    from backends.base import ModelSpec
     from lifecycle import ManagerSnapshot
-    from rerank import Reranker
     from vectorsearch.collection import Collection
     from vectorsearch.models import Models
-    from vectorsearch.query.plan import OnRerankError
+    from vectorsearch.query.fusion import Fusion
+    from vectorsearch.query.request import OnRerankError
     from vectorsearch.results import SearchResult
     from vectorsearch.types import Document, Filter, Mode
     from vectorsearch.writer import Rows
@@ -51,14 +49,16 @@ class Database:
         *,
         embedder: ModelSpec | None,
         reranker: str | Path | ModelSpec | None,
+        rerank_cache_nbytes: int = 0,
         resources: ExitStack,
     ) -> None:
         self._collection = collection
         self._models = models
         self._embedder = embedder
-        self._default_reranker = reranker
         self._resources = resources  # what closing closes, the collection first
         self._writer = Writer(collection, models, embedder)
+        cache = ScoreCache(rerank_cache_nbytes) if rerank_cache_nbytes else None
+        self._searcher = Searcher(collection, models, RerankerDesk(models, reranker, cache), embedder=embedder)
 
     @property
     def embedder(self) -> ModelSpec | None:
@@ -122,11 +122,14 @@ class Database:
         k: int = 10,
         filter: Filter | None = None,  # noqa: A002 -- the field's own word
         mode: Mode = "auto",
-        fusion: str = "rrf",
+        fusion: Fusion = "rrf",
         weights: Mapping[str, float] | None = None,
         rrf_k: float = RRF_K,
         rerank: object = None,
         rerank_depth: int | None = None,
+        rerank_field: str = "text",
+        min_score: float | None = None,
+        timeout_s: float | None = None,
         on_rerank_error: OnRerankError = "degrade",
         explain: bool = False,
     ) -> SearchResult:
@@ -136,23 +139,28 @@ class Database:
             query: text; may be left out if there is a `vector`.
             vector: float32[dim], used for dense retrieval instead of embedding the query.
             k: number of hits wanted; 0 gives none.
-            filter: metadata that a document must have, `{"lang": "en"}`; applies to every retriever.
+            filter: what a document's metadata must be, `{"lang": "en", "year": {"$gte": 2020}}`, for every retriever;
+                see `index.filters.parse_filter`.
             mode: `hybrid`, `dense`, `lexical`, or `auto`: hybrid where there is an embedder or a vector, else lexical.
-            fusion: how hybrid lists are merged: `rrf`.
+            fusion: how hybrid lists are merged: by ranks, `rrf`, or by scores, `minmax` or `zscore`.
             weights: weight of each retriever in the fusion, `{"lexical": 1.0, "dense": 1.0}`.
             rrf_k: the constant of reciprocal rank fusion.
             rerank: True for the default model, a model's name or folder, an object with `predict`, `rank` or `rerank`,
-                a callable `(query, texts) -> scores`, or None.
+                a callable `(query, texts) -> scores`, a list of these (the first that can answers), or a `Rerank`.
             rerank_depth: how many of the best hits the reranker reads; max(k, 50) if None.
-            on_rerank_error: `degrade` keeps the fused order and says so in `.degraded`; `raise` raises.
+            rerank_field: what it reads of a document: `text` (title and text), `title`, or a text of its metadata.
+            min_score: drop hits whose rerank score is lower; skipped, and said so, where the reranker was left out.
+            timeout_s: seconds that the search may take. A stage that is late is left out and named in `.degraded`;
+                None waits for each.
+            on_rerank_error: `degrade` keeps the order that there is and says so in `.degraded`; `raise` raises.
             explain: print the plan as a tree, with what happened beside it.
 
         Raises:
             EmptyQuery, UnknownMode, UnknownModel, DimensionMismatch, InvalidInput: an argument can't be used.
             BudgetExhausted: `mode="dense"`, and the embedder can't fit.
+            DeadlineExceeded: no retriever was done in time.
         """
-        plan, request, reranker = self._plan(
-            query,
+        options = SearchOptions(
             vector=vector,
             k=k,
             filter=filter,
@@ -162,24 +170,35 @@ class Database:
             rrf_k=rrf_k,
             rerank=rerank,
             rerank_depth=rerank_depth,
+            rerank_field=rerank_field,
+            min_score=min_score,
+            timeout_s=timeout_s,
             on_rerank_error=on_rerank_error,
         )
-        encoder = None
-        if any(retriever.model for retriever in plan.retrievers) and self._embedder is not None:
-            encoder = self._models.encoder(self._embedder)
-        self._models.prefetch(plan.prefetch)
-        result = execute(plan, request, Resources(self._collection, encoder, reranker))
+        result = self._searcher.search(query, counted=explain, **options)
         if explain:
-            sys.stdout.write(f"{Explanation(plan, result)}\n")
+            sys.stdout.write(f"{Explanation(result.plan, result)}\n")
         return result
 
-    def explain(self, query: str | None = None, *, analyze: bool = False, **options: Any) -> Explanation:  # noqa: ANN401 -- search's own options
+    async def asearch(self, query: str | None = None, **options: Unpack[SearchOptions]) -> SearchResult:
+        """Search on another thread, with the options of `search`; a caller that is cancelled only stops waiting."""
+        return await asyncio.to_thread(self._searcher.search, query, **options)
+
+    def search_many(self, queries: Sequence[str], **options: Unpack[SearchOptions]) -> list[SearchResult]:
+        """Search for each query, with the options of `search`; all of them are encoded in one batch.
+
+        `timeout_s` is for each query; the batch's encoding is not part of it.
+        """
+        return self._searcher.search_many(queries, **options)
+
+    def explain(
+        self, query: str | None = None, *, analyze: bool = False, **options: Unpack[SearchOptions]
+    ) -> Explanation:
         """Return the plan of `search(query, **options)` as a tree; with `analyze`, run it and show what happened."""
         if analyze:
-            result = self.search(query, **options)
+            result = self._searcher.search(query, counted=True, **options)
             return Explanation(result.plan, result)
-        options.pop("explain", None)
-        return Explanation(self._plan(query, **options)[0])
+        return Explanation(self._searcher.plan(query, **options))
 
     def models(self) -> ManagerSnapshot:
         """Tell what is resident, leased and charged, and what the counters say."""
@@ -200,67 +219,3 @@ class Database:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _plan(
-        self,
-        query: str | None,
-        *,
-        vector: ArrayLike | None = None,
-        k: int = 10,
-        filter: Filter | None = None,  # noqa: A002 -- as in `search`
-        mode: Mode = "auto",
-        fusion: str = "rrf",
-        weights: Mapping[str, float] | None = None,
-        rrf_k: float = RRF_K,
-        rerank: object = None,
-        rerank_depth: int | None = None,
-        on_rerank_error: OnRerankError = "degrade",
-    ) -> tuple[QueryPlan, SearchRequest, Reranker | None]:
-        if fusion != "rrf":
-            raise InvalidInput(f"fusion {fusion!r} is unknown: use 'rrf'")
-        name, model, reranker = self._reranker(rerank, on_rerank_error)
-        request = SearchRequest(
-            query=query,
-            vector=None if vector is None else as_vector(vector, "the query's vector"),
-            k=_plain(k),
-            filter=None if filter is None else checked_filter(filter),
-            mode=mode,
-            weights={} if weights is None else weights,
-            rrf_k=rrf_k,
-            rerank=RerankRequest(name, _plain(rerank_depth)) if name else None,
-            on_rerank_error=on_rerank_error,
-        )
-        state = PlanState(
-            documents=self._collection.count(),
-            embedder=self._models.state(self._embedder) if self._embedder else None,
-            reranker=model,
-            budget_nbytes=self._models.manager.budget_nbytes,
-        )
-        return plan_search(request, state), request, reranker
-
-    def _reranker(
-        self, rerank: object, on_rerank_error: OnRerankError
-    ) -> tuple[str | None, ModelState | None, Reranker | None]:
-        """Return the name, what the planner shall know of its model, and the reranker itself.
-
-        A model that no backend serves has no reranker, if the query may go on without.
-        """
-        if rerank is None or rerank is False:
-            return None, None, None
-        if rerank is True:
-            if self._default_reranker is None:
-                raise InvalidInput("rerank=True, but no default reranker was given at open: name a model in its place")
-            rerank = self._default_reranker
-        if not isinstance(rerank, str | Path | ModelSpec):
-            reranker = as_reranker(rerank)
-            return reranker.name, None, reranker
-        spec = self._models.resolve(rerank, "cross-encode")
-        model = self._models.state(spec)
-        if model.unavailable and on_rerank_error == "degrade":
-            return model.name, model, None
-        return model.name, model, self._models.cross_encoder(spec)
-
-
-def _plain(number: Any) -> Any:  # noqa: ANN401 -- an argument that is checked where the plan is made
-    """Return Python's int for NumPy's, as a count that comes out of an array is."""
-    return int(number) if isinstance(number, np.integer) else number

@@ -47,6 +47,10 @@ class Encoder:
         """
         return self._encode([query], "query", deadline)
 
+    def encode_queries(self, queries: Sequence[str], *, deadline: Deadline | None = None) -> Encoding:
+        """Embed several queries at once, as `encode_query` does one: float32[n, dim]."""
+        return self._encode(queries, "query", deadline)
+
     def encode_passages(self, texts: Sequence[str]) -> Encoding:
         """Embed documents, with the model's passage prefix: float32[n, dim].
 

@@ -16,6 +16,7 @@ from vectorsearch import config
 from vectorsearch.collection import Collection, CollectionSettings, stored_settings
 from vectorsearch.database import Database
 from vectorsearch.models import Models
+from vectorsearch.query.request import is_count
 from vectorsearch.storage.errors import SettingsMismatch
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
     language: str | None = DEFAULT,
     lexical: str = DEFAULT,
     dense_index: str = "auto",
+    rerank_cache_nbytes: int = 0,
     read_only: bool = False,
     manager: ModelManager | None = None,
 ) -> Database:
@@ -51,6 +53,7 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
         language: of stemming and stop words in lexical search; None for neither. A new database gets `en`.
         lexical: `tantivy`, or `rank-bm25` (the reference, in memory, for small collections).
         dense_index: `auto`, `exact`, `Flat`, or `HNSW32`; derived, so it may change between openings.
+        rerank_cache_nbytes: how many bytes of rerank scores are remembered, by model, query and text; 0 is none.
         read_only: open beside a process that writes.
         manager: a lifecycle manager to share between databases; it stays open when the database is closed.
 
@@ -68,6 +71,8 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
     stored = stored_settings(folder) if folder else None
     made_with = stored or CollectionSettings()
     budget_nbytes = _budget(budget_nbytes, manager)
+    if not is_count(rerank_cache_nbytes):
+        raise InvalidInput(f"rerank_cache_nbytes is {rerank_cache_nbytes!r}: it is a number of bytes, 0 or more")
     with contextlib.ExitStack() as opened:
         scratch = None
         if folder is None:
@@ -90,6 +95,7 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
             models,
             embedder=embedder,
             reranker=config.DEFAULT_RERANKER if rerank == DEFAULT else rerank,
+            rerank_cache_nbytes=rerank_cache_nbytes,
             resources=opened.pop_all(),
         )
 

@@ -77,7 +77,7 @@ from lifecycle.errors import (
 from rerank.base import RerankError
 from vectorsearch.documents import InvalidDocument
 from vectorsearch.evaluation.systems import EvaluationFailed
-from vectorsearch.query.plan import EmptyQuery, UnknownMode
+from vectorsearch.query.request import EmptyQuery, UnknownMode
 from vectorsearch.storage.errors import (
     DamagedDatabase,
     DatabaseClosed,

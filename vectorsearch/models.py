@@ -15,7 +15,7 @@ from lifecycle.profile import profiled_nbytes
 from rerank import LeasedCrossEncoder
 from vectorsearch import config
 from vectorsearch.encoder import Encoder
-from vectorsearch.query.plan import ModelState
+from vectorsearch.query.states import ModelState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

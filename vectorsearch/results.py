@@ -31,8 +31,8 @@ def format_trec(query_id: str, doc_ids: Sequence[str], *, tag: str) -> str:
 class Hit:
     """One document of a result. `rank` counts from 1 and is the order.
 
-    `score` is the one that placed it: the reranker's logit if `score_kind` is "rerank", else the fused or the
-    retriever's own score. `scores` holds each stage's score that this document has.
+    `score` is the one that placed it: the reranker's logit if `score_kind` is "rerank", that and the first stage's
+    together if it is "blend", else the fused or the retriever's own score. `scores` holds every score it has.
     """
 
     id: str
@@ -49,9 +49,10 @@ class Hit:
 class StageStats:
     """What one stage did: candidates in and out, milliseconds, and the model if it used one.
 
-    `cold` says that the model was not in memory when the query was planned; `latency_ms` includes `load_ms`, what
-    the stage still had to wait for it. `truncated` counts texts that did not fit into the model. `error` tells in
-    words why a stage was left out.
+    `start_ms` counts from the beginning of the search: stages may overlap. `cold` says that the model was not in memory
+    when the query was planned; `latency_ms` includes `load_ms`, what the stage still had to wait for it. `truncated`
+    counts texts that did not fit into the model, `cached` those whose score was remembered. `error` tells in words why
+    a stage was left out.
     """
 
     stage: str
@@ -65,6 +66,17 @@ class StageStats:
     load_ms: float = 0.0
     truncated: int = 0
     error: str | None = None
+    start_ms: float = 0.0
+    cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoad:
+    """A model's load during a search, whoever caused it. `start_ms` counts from the beginning of the search."""
+
+    model: str
+    start_ms: float
+    latency_ms: float
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -77,6 +89,7 @@ class SearchResult(Sequence[Hit]):
     stats: tuple[StageStats, ...] = ()
     degraded: tuple[str, ...] = ()
     latency_ms: float = field(default=0.0)
+    loads: tuple[ModelLoad, ...] = ()
 
     def __repr__(self) -> str:
         left_out = f", degraded={self.degraded}" if self.degraded else ""
@@ -102,6 +115,7 @@ class SearchResult(Sequence[Hit]):
             "hits": [{**asdict(hit), "metadata": dict(hit.metadata)} for hit in self.hits],
             "degraded": list(self.degraded),
             "stats": [asdict(stage) for stage in self.stats],
+            "loads": [asdict(load) for load in self.loads],
             "latency_ms": self.latency_ms,
         }
 

@@ -16,7 +16,7 @@ Metadata = Mapping[str, MetadataValue]
 FilterValue: TypeAlias = "Scalar | Sequence[FilterValue] | Mapping[str, FilterValue]"
 Filter = Mapping[str, FilterValue]  # see `index.filters.parse_filter`
 Mode = Literal["auto", "hybrid", "dense", "lexical"]
-ScoreKind = Literal["dense", "lexical", "fused", "rerank"]
+ScoreKind = Literal["dense", "lexical", "fused", "rerank", "blend"]
 
 
 @dataclass(frozen=True, slots=True)

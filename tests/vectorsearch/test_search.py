@@ -175,7 +175,7 @@ def test_no_text_can_raise(db: vs.Database, query: str, mode: str) -> None:
         ({"query": "a", "vector": [1.0, 2.0]}, DimensionMismatch, r"\(2,\)"),
         ({"query": "a", "vector": [float("nan")] * 64}, NonFiniteVector, "NaN"),
         ({"query": "a", "vector": [[1.0]]}, InvalidInput, r"shape \(1, 1\)"),
-        ({"query": "a", "filter": {"kind": {"$gt": 1}}}, InvalidInput, "kind"),
+        ({"query": "a", "filter": {"kind": {"$near": 1}}}, InvalidInput, "kind"),
         ({"query": "a", "weights": {"bm25": 1}}, InvalidInput, "bm25"),
         ({"query": 5}, InvalidInput, "query"),
     ],

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vectorsearch.query.plan import ModelState, QueryPlan
+    from vectorsearch.query.plan import QueryPlan, RerankPlan
+    from vectorsearch.query.states import ModelState
     from vectorsearch.results import SearchResult, StageStats
 
 MIB = 1024**2
@@ -32,30 +33,77 @@ class Explanation:
 def render(plan: QueryPlan, result: SearchResult | None = None) -> str:
     """Return the tree as text, outermost stage first, as a query planner prints it."""
     ran = {stage.stage: stage for stage in result.stats} if result else {}
-    head = f"search  mode={plan.mode}  k={plan.k}  over {plan.documents:,} documents"
-    if result:
-        head += f"  →  {len(result)} hits in {result.latency_ms:.1f} ms"
-    lines = [head]
+    lines = [_head(plan, result)]
     indent = ""
-    if plan.rerank:
-        lines.append(_line(indent, f"rerank  the best {plan.rerank.depth}", plan.rerank.model, ran.get("rerank")))
-        if plan.rerank.model is None:
-            lines[-1] += f"  by {plan.rerank.name}"
+    if plan.min_score is not None:
+        lines.append(f"└─ min_score {plan.min_score:g}{_happened(ran.get('min_score'))}")
+        indent += "   "
+    for stage in reversed(plan.rerank):
+        lines.append(f"{indent}└─ {stage.stage}  {_reads(stage)}{_budget(stage.budget_ms)}")
+        done = [stats for stats in result.stats if stats.stage == stage.stage] if result else []
+        for position, member in enumerate(stage.members):
+            its = next((stats for stats in done if stats.model == member.name), None)
+            role = "by" if position == 0 else "else by"
+            lines.append(f"{indent}   · {role} {_model(member.name, member.model, member.expected_ms)}{_happened(its)}")
         indent += "   "
     if plan.fused:
+        constant = f" k={plan.rrf_k:g}" if plan.fusion == "rrf" else ""
         weights = ", ".join(f"{retriever.weight:g} {retriever.kind}" for retriever in plan.retrievers)
-        lines.append(_line(indent, f"fuse  rrf k={plan.rrf_k:g}  ({weights})", None, ran.get("fuse")))
+        lines.append(f"{indent}└─ fuse  {plan.fusion}{constant}  ({weights}){_happened(ran.get('fuse'))}")
         indent += "   "
     for retriever in plan.retrievers:
-        text = f"{retriever.kind}  depth {retriever.depth}"
+        branch = "└─" if retriever is plan.retrievers[-1] else "├─"
+        text = f"{retriever.kind}  depth {retriever.depth}{_expected(retriever.expected_ms)}"
+        lines.append(f"{indent}{branch} {text}{_happened(ran.get(retriever.kind))}")
+        below = indent + ("   " if retriever is plan.retrievers[-1] else "│  ")
         if plan.filter:
-            text += f"  filter {dict(plan.filter)}"
-        is_last = retriever is plan.retrievers[-1]
-        lines.append(_line(indent, text, None, ran.get(retriever.kind), branch="└─" if is_last else "├─"))
+            lines.append(f"{below}· filter {dict(plan.filter)}: {retriever.strategy}{_selectivity(plan)}")
         if retriever.model:
-            lines.append(_line(indent + "   ", "encode the query", retriever.model, ran.get("encode")))
+            expected_ms = retriever.model.expected_ms(1)
+            model = _model(retriever.model.name, retriever.model, expected_ms)
+            lines.append(f"{below}└─ encode  by {model}{_happened(ran.get('encode'))}")
     lines.extend(_notes(plan, result))
     return "\n".join(lines)
+
+
+def _head(plan: QueryPlan, result: SearchResult | None) -> str:
+    head = f"search  mode={plan.mode}  k={plan.k}  over {plan.documents:,} documents{_expected(plan.expected_ms)}"
+    if plan.timeout_ms is not None and plan.retrieval_budget_ms is not None:
+        head += f"  within {plan.timeout_ms:.0f} ms, of which retrieval may take {plan.retrieval_budget_ms:.0f}"
+    return head if result is None else f"{head}  →  {len(result)} hits in {result.latency_ms:.1f} ms"
+
+
+def _reads(stage: RerankPlan) -> str:
+    text = f"the best {stage.depth}"
+    if stage.field != "text":
+        text += f", their {stage.field!r}"
+    if stage.passages:
+        text += f", in windows of {stage.passages.words} words"
+    return text if stage.blend is None else f"{text}, {stage.blend:g} of it blended with the first stage"
+
+
+def _model(name: str, model: ModelState | None, expected_ms: float | None) -> str:
+    if model is None:
+        return f"{name}{_expected(expected_ms)}"
+    where = "resident" if model.resident else "cold"
+    why = f"; {model.why}" if model.why else ""
+    source = "" if expected_ms is None else " as learned" if model.learned else " by its profile"
+    size = f"{model.nbytes / MIB:.0f} MiB"
+    return f"{name} on {model.backend} ({where}, {size}{why}){_expected(expected_ms)}{source}"
+
+
+def _expected(ms: float | None) -> str:
+    return "" if ms is None else f"  ~{ms:.3g} ms"
+
+
+def _budget(ms: float | None) -> str:
+    return "" if ms is None else f"  within {ms:.0f} ms"
+
+
+def _selectivity(plan: QueryPlan) -> str:
+    if plan.filtered is None:
+        return ""
+    return f", lets {plan.filtered.rows:,} of {plan.filtered.documents:,} through ({plan.filtered.selectivity:.1%})"
 
 
 def _notes(plan: QueryPlan, result: SearchResult | None) -> Iterable[str]:
@@ -64,20 +112,24 @@ def _notes(plan: QueryPlan, result: SearchResult | None) -> Iterable[str]:
         yield f"left out: {', '.join(degraded)}"
     if plan.prefetch:
         yield f"prefetched while retrieval runs: {', '.join(map(str, plan.prefetch))}"
+    if not plan.together:
+        yield "models are taken one after the other: together they don't fit into the budget"
+    for load in result.loads if result else ():
+        end_ms = load.start_ms + load.latency_ms
+        yield f"loaded {load.model} from {max(0.0, load.start_ms):.1f} to {end_ms:.1f} ms"
 
 
-def _line(indent: str, text: str, model: ModelState | None, stage: StageStats | None, *, branch: str = "└─") -> str:
-    line = f"{indent}{branch} {text}"
-    if model:
-        where = "resident" if model.resident else "cold"
-        line += f"  with {model.name} on {model.backend} ({where}, {model.nbytes / MIB:.0f} MiB)"
+def _happened(stage: StageStats | None) -> str:
+    """Return what a stage did, to be read behind its plan; nothing if it wasn't run."""
     if stage is None:
-        return line
-    line += f"  →  {stage.candidates_in:,} in, {stage.candidates_out:,} out, {stage.latency_ms:.1f} ms"
+        return ""
+    text = f"  →  {stage.candidates_in:,} in, {stage.candidates_out:,} out, {stage.latency_ms:.1f} ms"
     if stage.cold:
-        line += f" ({stage.load_ms:.0f} ms of it loading)"
+        text += f" ({stage.load_ms:.0f} ms of it loading)"
     if stage.truncated:
-        line += f", {stage.truncated} truncated"
-    if stage.error:
-        line += f", failed: {stage.error}"
-    return line
+        text += f", {stage.truncated} truncated"
+    if stage.cached:
+        text += f", {stage.cached} remembered"
+    if stage.device:
+        text += f", on {stage.device}"
+    return f"{text}, failed: {stage.error}" if stage.error else text

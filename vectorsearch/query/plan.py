@@ -1,4 +1,4 @@
-"""The plan of a query: which retrievers run, how deep, with which models, and what is left out. Pure.
+"""The plan of a query: which stages run, how deep, with which models, in which time, and what is left out. Pure.
 
 `plan_search(request, state)` looks at nothing but its arguments: no clock, no lock, no file. What it decides is
 data, so that `explain` prints exactly what `execute` does.
@@ -6,132 +6,101 @@ data, so that `explain` prints exactly what `execute` does.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from numbers import Real
-from typing import TYPE_CHECKING, Literal, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from backends.errors import InvalidInput
-from vectorsearch.query.fusion import RRF_K
-from vectorsearch.types import Filter, Mode
+from vectorsearch.query.request import RetrieverKind, SearchRequest, UnknownMode, check_request
+from vectorsearch.query.timing import timed
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from lifecycle import ModelRef
+    from rerank import Passages
+    from vectorsearch.query.fusion import Fusion
+    from vectorsearch.query.states import FilterState, ModelState, PlanState
+    from vectorsearch.types import Filter, Mode
 
 FUSION_DEPTH = 100  # each list's depth in hybrid mode, as in the reference figures
 DEFAULT_RERANK_DEPTH = 50
 
-RetrieverKind = Literal["lexical", "dense"]
-OnRerankError = Literal["degrade", "raise"]
-
-
-class UnknownMode(InvalidInput):
-    """`mode` is none of the modes, or asks for what this database doesn't have."""
-
-
-class EmptyQuery(InvalidInput):
-    """There is neither a query with at least one visible character nor a vector."""
-
-
-@dataclass(frozen=True, slots=True)
-class RerankRequest:
-    """A reranker by name, and how many hits it shall read: None means max(k, 50)."""
-
-    name: str
-    depth: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchRequest:
-    """A caller's query, checked for form. `vector` is float32[dim] or None."""
-
-    query: str | None = None
-    vector: NDArray[np.float32] | None = None
-    k: int = 10
-    filter: Filter | None = None
-    mode: Mode = "auto"
-    weights: Mapping[str, float] = field(default_factory=dict)
-    rrf_k: float = RRF_K
-    rerank: RerankRequest | None = None
-    on_rerank_error: OnRerankError = "degrade"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelState:
-    """What the planner knows of a model: whether it is in memory, and the bytes that it takes.
-
-    `unavailable` says why no backend here can serve it; None if one can.
-    """
-
-    ref: ModelRef
-    backend: str
-    resident: bool
-    nbytes: int
-    unavailable: str | None = None
-
-    @property
-    def name(self) -> str:
-        """Return what callers call the model."""
-        return str(self.ref)
-
-    def left_out(self, budget_nbytes: int) -> str | None:
-        """Return why this model can never run here, `unavailable` or `budget`, or None."""
-        if self.unavailable is not None:
-            return "unavailable"
-        return "budget" if self.nbytes > budget_nbytes else None
-
-
-@dataclass(frozen=True, slots=True)
-class PlanState:
-    """What the planner knows of the database at this moment."""
-
-    documents: int
-    embedder: ModelState | None
-    reranker: ModelState | None
-    budget_nbytes: int
-
 
 @dataclass(frozen=True, slots=True)
 class RetrieverPlan:
-    """One retriever: its depth, its weight in the fusion, and the model that encodes the query, if one does."""
+    """One retriever: its depth, its weight in the fusion, and the model that encodes the query, if one does.
+
+    `strategy` says how the filter is applied, empty without one. `expected_ms` is for the retrieval alone.
+    """
 
     kind: RetrieverKind
     depth: int
     weight: float = 1.0
     model: ModelState | None = None
+    strategy: str = ""
+    expected_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One reranker of a stage: its name, its model (None for a function), and its number in the request."""
+
+    name: str
+    number: int
+    model: ModelState | None = None
+    expected_ms: float | None = None
+    budget_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RerankPlan:
-    """The rerank stage: how many of the fused hits it reads. `model` is None for a function."""
+    """One rerank stage: which hits it reads, how, and the rerankers of which the first that can answers."""
 
-    name: str
+    stage: str
     depth: int
-    model: ModelState | None = None
+    members: tuple[Member, ...]
+    field: str = "text"
+    passages: Passages | None = None
+    blend: float | None = None
+    budget_ms: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name of the reranker that is asked first."""
+        return self.members[0].name
 
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """What will run, left to right. `left_out` names stages that can't fit the budget, such as `dense:budget`."""
+    """What will run, left to right. `left_out` names stages that can't run here, such as `dense:budget`.
+
+    `timeout_ms` is the time of the whole search, and `retrieval_budget_ms` what retrieval may take of it; None for as
+    long as it takes. `together` says whether all models fit into the budget at once.
+    """
 
     mode: Mode
     k: int
     retrievers: tuple[RetrieverPlan, ...]
+    fusion: Fusion
     rrf_k: float
-    rerank: RerankPlan | None
+    rerank: tuple[RerankPlan, ...]
+    min_score: float | None
     filter: Filter | None
+    filtered: FilterState | None
     documents: int
+    together: bool = True
     prefetch: tuple[ModelRef, ...] = ()
     left_out: tuple[str, ...] = ()
+    timeout_ms: float | None = None
+    retrieval_budget_ms: float | None = None
+    expected_ms: float | None = None
 
     @property
     def fused(self) -> bool:
         """Return whether there are several lists to fuse."""
         return len(self.retrievers) > 1
+
+    @property
+    def depth(self) -> int:
+        """Return how many of the merged hits are looked at."""
+        return max(self.k, self.rerank[0].depth if self.rerank else 0)
 
 
 def plan_search(request: SearchRequest, state: PlanState) -> QueryPlan:
@@ -140,117 +109,130 @@ def plan_search(request: SearchRequest, state: PlanState) -> QueryPlan:
     Raises:
         EmptyQuery: there is nothing to search with.
         UnknownMode: the mode is unknown, or needs what this database doesn't have.
-        InvalidInput: `k`, a depth, a weight or `rrf_k` is out of range.
+        InvalidInput: `k`, a depth, a weight or another number is out of range.
     """
-    _check(request)
+    check_request(request)
     kinds = _retriever_kinds(request, state)
-    rerank_depth = _rerank_depth(request)
-    depth = max(request.k, rerank_depth, FUSION_DEPTH if len(kinds) > 1 else 0)
     left_out: list[str] = []
     embedder = None if request.vector is not None else state.embedder
+    stages = _rerank_stages(request, state, left_out=left_out)
     if len(kinds) > 1 and embedder is not None and (reason := embedder.left_out(state.budget_nbytes)):
         kinds = ("lexical",)
-        left_out.append(f"dense:{reason}")
-    retrievers = tuple(
-        RetrieverPlan(kind, depth, float(request.weights.get(kind, 1.0)), embedder if kind == "dense" else None)
-        for kind in kinds
-    )
-    rerank = RerankPlan(request.rerank.name, rerank_depth, state.reranker) if request.rerank else None
-    if rerank and rerank.model and request.on_rerank_error == "degrade":
-        reason = rerank.model.left_out(state.budget_nbytes)
-        if reason:
-            rerank = None
-            left_out.append(f"rerank:{reason}")
-    return QueryPlan(
+        left_out.insert(0, f"dense:{reason}")
+    asked = _rerank_depth(request)
+    depth = max(request.k, asked, FUSION_DEPTH if len(kinds) > 1 else 0)
+    retrievers = tuple(_retriever(kind, request, state=state, depth=depth, embedder=embedder) for kind in kinds)
+    models = [*(r.model for r in retrievers), *(stage.members[0].model for stage in stages)]
+    wanted = {model.ref: model for model in models if model is not None}.values()
+    together = sum(model.nbytes for model in wanted) <= state.budget_nbytes
+    plan = QueryPlan(
         mode=_mode_of(request.mode, kinds, left_out),
         k=request.k,
         retrievers=retrievers,
+        fusion=request.fusion,
         rrf_k=request.rrf_k,
-        rerank=rerank,
+        rerank=stages,
+        min_score=request.rerank.min_score if request.rerank else None,
         filter=request.filter,
+        filtered=state.filter,
         documents=state.documents,
-        prefetch=_prefetch(retrievers, rerank, state),
+        together=together,
+        # Only where all fit together, since prefetching one would evict another.
+        prefetch=tuple(model.ref for model in wanted if not model.resident) if together else (),
         left_out=tuple(left_out),
     )
-
-
-def _check(request: SearchRequest) -> None:
-    _check_query(request)
-    if not _is_count(request.k):
-        raise InvalidInput(f"k is {request.k!r}: it is the number of hits wanted, 0 or more")
-    if not _is_number(request.rrf_k) or request.rrf_k <= 0:
-        raise InvalidInput(f"rrf_k is {request.rrf_k!r}: it must be above 0 (60 is usual)")
-    if not isinstance(request.weights, Mapping):
-        raise InvalidInput(f"weights is {request.weights!r}: give a mapping, such as {{'lexical': 1, 'dense': 2}}")
-    for kind, weight in request.weights.items():
-        if kind not in get_args(RetrieverKind) or not _is_number(weight) or weight < 0:
-            raise InvalidInput(f"weights has {kind!r}: {weight!r}: keys are 'lexical' and 'dense', values 0 or more")
-    if request.on_rerank_error not in get_args(OnRerankError):
-        raise InvalidInput(f"on_rerank_error is {request.on_rerank_error!r}: use 'degrade' or 'raise'")
-    if request.rerank is None:
-        return
-    if not request.query:
-        raise InvalidInput(f"rerank {request.rerank.name!r} needs the query's text beside the vector: give both")
-    if request.rerank.depth is not None and not _is_count(request.rerank.depth):
-        raise InvalidInput(f"rerank_depth is {request.rerank.depth!r}: it is a number of hits, 0 or more")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_number(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
-
-
-def _check_query(request: SearchRequest) -> None:
-    if request.mode not in get_args(Mode):
-        raise UnknownMode(f"mode {request.mode!r} is unknown: use one of {', '.join(get_args(Mode))}")
-    if not isinstance(request.query, str | None):
-        raise InvalidInput(f"the query is a {type(request.query).__name__}, not text: {request.query!r}")
-    if request.vector is None and not (request.query and request.query.strip()):
-        raise EmptyQuery(f"the query is empty ({request.query!r}): give some text, or a vector")
+    return timed(plan, request.timeout_s)
 
 
 def _retriever_kinds(request: SearchRequest, state: PlanState) -> tuple[RetrieverKind, ...]:
     can_dense = request.vector is not None or (state.embedder is not None and bool(request.query))
-    has_text = bool(request.query and request.query.strip())
     if request.mode in ("dense", "hybrid") and not can_dense:
         raise UnknownMode(
             f"mode {request.mode!r} needs an embedder or a vector, and this database has no embedder: "
             "pass vector=…, or use mode='lexical'"
         )
-    if request.mode in ("lexical", "hybrid") and not has_text:
+    if request.mode in ("lexical", "hybrid") and not request.has_text:
         raise UnknownMode(f"mode {request.mode!r} needs a query text beside the vector: give one, or use mode='dense'")
     if request.mode in ("lexical", "dense"):
         return (request.mode,)
     kinds: list[RetrieverKind] = []
-    if has_text:
+    if request.has_text:
         kinds.append("lexical")
     if can_dense:
         kinds.append("dense")
     return tuple(kinds)
 
 
+def _retriever(
+    kind: RetrieverKind, request: SearchRequest, *, state: PlanState, depth: int, embedder: ModelState | None
+) -> RetrieverPlan:
+    strategy = ""
+    if request.filter:
+        strategy = "terms pushed down" if kind == "lexical" else "ids selected beforehand"
+    return RetrieverPlan(
+        kind,
+        depth,
+        float(request.weights.get(kind, 1.0)),
+        embedder if kind == "dense" else None,
+        strategy,
+        state.unit_ms.get(kind),
+    )
+
+
 def _rerank_depth(request: SearchRequest) -> int:
     if request.rerank is None:
         return 0
-    if request.rerank.depth is None:
-        return max(request.k, DEFAULT_RERANK_DEPTH)
-    return request.rerank.depth
+    depth = request.rerank.stages[0].depth
+    return max(request.k, DEFAULT_RERANK_DEPTH) if depth is None else depth
+
+
+def _rerank_stages(request: SearchRequest, state: PlanState, *, left_out: list[str]) -> tuple[RerankPlan, ...]:
+    if request.rerank is None:
+        return ()
+    asked = request.rerank.stages
+    number = 0
+    plans = []
+    for position, stage in enumerate(asked, start=1):
+        name = "rerank" if len(asked) == 1 else f"rerank.{position}"
+        depth = _rerank_depth(request) if stage.depth is None else stage.depth
+        models = state.rerankers[number : number + len(stage.names)] or (None,) * len(stage.names)
+        members = [
+            Member(of, number + at, model, _expected_ms(of, model, depth=depth, state=state))
+            for at, (of, model) in enumerate(zip(stage.names, models, strict=True))
+        ]
+        number += len(members)
+        able, reason = _able(members, request, budget_nbytes=state.budget_nbytes)
+        if not able:
+            left_out.append(f"{name}:{reason}")
+            continue
+        if able[0] is not members[0]:
+            left_out.append(f"{name}:fallback")
+        plans.append(RerankPlan(name, depth, tuple(able), stage.field, stage.passages, stage.blend))
+    return tuple(plans)
+
+
+def _able(members: list[Member], request: SearchRequest, *, budget_nbytes: int) -> tuple[list[Member], str]:
+    """Return the members that can run here, and why the first that can't is left out.
+
+    Where the caller wants errors the first is always tried, so that it raises its own.
+    """
+    reasons = [member.model.left_out(budget_nbytes) if member.model else None for member in members]
+    able = [member for member, reason in zip(members, reasons, strict=True) if reason is None]
+    if not able and request.on_rerank_error == "raise":
+        return members[:1], ""
+    return able, next((reason for reason in reasons if reason), "")
+
+
+def _expected_ms(name: str, model: ModelState | None, *, depth: int, state: PlanState) -> float | None:
+    units = min(depth, state.documents)
+    if model is not None:
+        return model.expected_ms(units)
+    unit_ms = state.unit_ms.get(f"rerank:{name}")
+    return None if unit_ms is None else units * unit_ms
 
 
 def _mode_of(asked: Mode, kinds: tuple[RetrieverKind, ...], left_out: list[str]) -> Mode:
     if asked != "auto":
         return asked
-    return "hybrid" if len(kinds) > 1 or left_out else kinds[0]
-
-
-def _prefetch(
-    retrievers: tuple[RetrieverPlan, ...], rerank: RerankPlan | None, state: PlanState
-) -> tuple[ModelRef, ...]:
-    """Name the models to load ahead: only where all fit together, since prefetching one would evict another."""
-    models = [stage.model for stage in (*retrievers, rerank) if stage is not None and stage.model is not None]
-    if sum(model.nbytes for model in models) > state.budget_nbytes:
-        return ()
-    return tuple(model.ref for model in models if not model.resident)
+    went_without = any(reason.startswith("dense:") for reason in left_out)
+    return "hybrid" if len(kinds) > 1 or went_without else kinds[0]

@@ -9,21 +9,20 @@ import pytest
 
 from backends.errors import InvalidInput
 from lifecycle import ModelRef
-from vectorsearch.query.plan import (
-    EmptyQuery,
-    ModelState,
-    PlanState,
-    RerankRequest,
-    SearchRequest,
-    UnknownMode,
-    plan_search,
-)
+from vectorsearch.query.plan import plan_search
+from vectorsearch.query.request import EmptyQuery, RerankRequest, RerankStage, SearchRequest, UnknownMode
+from vectorsearch.query.states import ModelState, PlanState
 
 MIB = 1024**2
 EMBEDDER = ModelState(ModelRef("", "embedder"), "fake", resident=True, nbytes=60 * MIB)
 RERANKER = ModelState(ModelRef("", "reranker"), "fake", resident=False, nbytes=50 * MIB)
-STATE = PlanState(documents=1000, embedder=EMBEDDER, reranker=RERANKER, budget_nbytes=200 * MIB)
+STATE = PlanState(documents=1000, embedder=EMBEDDER, rerankers=(RERANKER,), budget_nbytes=200 * MIB)
 VECTOR = np.ones(4, dtype=np.float32)
+
+
+def reranked(name: str, depth: int | None = None) -> RerankRequest:
+    """Ask for one rerank stage with one reranker."""
+    return RerankRequest((RerankStage(names=(name,), depth=depth),))
 
 
 def kinds(request: SearchRequest, state: PlanState = STATE) -> list[str]:
@@ -66,9 +65,9 @@ def test_query_is_refused_when_empty(request_: SearchRequest) -> None:
     [
         (SearchRequest(query="a", mode="fuzzy"), UnknownMode, "use one of auto, hybrid, dense, lexical"),
         (SearchRequest(vector=VECTOR, mode="hybrid"), UnknownMode, "needs a query text"),
-        (SearchRequest(vector=VECTOR, rerank=RerankRequest("r")), InvalidInput, "needs the query's text"),
+        (SearchRequest(vector=VECTOR, rerank=reranked("r")), InvalidInput, "needs the query's text"),
         (SearchRequest(query="a", k=-1), InvalidInput, "k is -1"),
-        (SearchRequest(query="a", rerank=RerankRequest("r", -2)), InvalidInput, "rerank_depth is -2"),
+        (SearchRequest(query="a", rerank=reranked("r", -2)), InvalidInput, "rerank_depth is -2"),
         (SearchRequest(query="a", rrf_k=0), InvalidInput, "rrf_k is 0"),
         (SearchRequest(query="a", weights={"sparse": 1.0}), InvalidInput, "keys are 'lexical' and 'dense'"),
         (SearchRequest(query="a", weights={"dense": float("nan")}), InvalidInput, "values 0 or more"),
@@ -93,32 +92,31 @@ def test_depths_cover_k_and_the_reranker() -> None:
     assert plan_search(SearchRequest(query="a", k=5), STATE).retrievers[0].depth == 100
     assert plan_search(SearchRequest(query="a", k=250), STATE).retrievers[0].depth == 250
     assert plan_search(SearchRequest(query="a", k=7, mode="dense"), STATE).retrievers[0].depth == 7
-    deep = SearchRequest(query="a", k=5, mode="lexical", rerank=RerankRequest("reranker", 20))
+    deep = SearchRequest(query="a", k=5, mode="lexical", rerank=reranked("reranker", 20))
     assert plan_search(deep, STATE).retrievers[0].depth == 20
 
 
 def test_rerank_depth_is_fifty_or_k_when_not_given() -> None:
     """An unset rerank depth is max(k, 50)."""
     for k, depth in ((10, 50), (80, 80)):
-        plan = plan_search(SearchRequest(query="a", k=k, rerank=RerankRequest("reranker")), STATE)
-        assert plan.rerank is not None
-        assert plan.rerank.depth == depth
+        plan = plan_search(SearchRequest(query="a", k=k, rerank=reranked("reranker")), STATE)
+        assert [stage.depth for stage in plan.rerank] == [depth]
 
 
 def test_cold_models_are_prefetched_when_all_fit_together() -> None:
     """Only models that are not in memory are prefetched, and only if no one would evict another."""
-    request = SearchRequest(query="a", rerank=RerankRequest("reranker"))
+    request = SearchRequest(query="a", rerank=reranked("reranker"))
     assert plan_search(request, STATE).prefetch == (ModelRef("", "reranker"),)
     assert plan_search(request, replace(STATE, budget_nbytes=100 * MIB)).prefetch == ()
 
 
 def test_plan_says_what_it_leaves_out_when_a_model_never_fits() -> None:
     """With less room than one model, both stages are left out, and the plan says so before it runs."""
-    request = SearchRequest(query="a", rerank=RerankRequest("reranker"))
+    request = SearchRequest(query="a", rerank=reranked("reranker"))
     plan = plan_search(request, replace(STATE, budget_nbytes=10 * MIB))
     assert plan.left_out == ("dense:budget", "rerank:budget")
     assert [retriever.kind for retriever in plan.retrievers] == ["lexical"]
-    assert plan.rerank is None
+    assert plan.rerank == ()
     assert plan.mode == "hybrid"
 
 
@@ -127,8 +125,8 @@ def test_stage_is_kept_when_the_caller_wants_an_error() -> None:
     small = replace(STATE, budget_nbytes=10 * MIB)
     dense = plan_search(SearchRequest(query="a", mode="dense"), small)
     assert [retriever.kind for retriever in dense.retrievers] == ["dense"]
-    strict = SearchRequest(query="a", rerank=RerankRequest("reranker"), on_rerank_error="raise")
-    assert plan_search(strict, small).rerank is not None
+    strict = SearchRequest(query="a", rerank=reranked("reranker"), on_rerank_error="raise")
+    assert len(plan_search(strict, small).rerank) == 1
 
 
 def test_plan_says_unavailable_when_no_backend_serves_the_model() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from vectorsearch.query.execute import rerank_order
+from rerank.cascade import reorder
 
 
 def order(*logits: float, n: int | None = None) -> list[int]:
     """Give the order of n hits, the first of which have these logits."""
-    return rerank_order(np.array(logits, dtype=np.float32), n or len(logits)).tolist()
+    return reorder(np.arange(n or len(logits)), np.array(logits, dtype=np.float32)).tolist()
 
 
 def test_best_logit_comes_first() -> None:

@@ -1,0 +1,75 @@
+"""Rerankers in a row: a cheap one reads many texts, a dear one only the best of them.
+
+Telescoping as in Matveeva, Burges, Burkard, Laucius and Wong, "High accuracy retrieval with multiple nested ranker",
+SIGIR 2006: each stage reorders the best of what the one before it gave, and the rest stays behind it in its order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from backends.errors import InvalidInput
+from rerank.cross_encoder import RankedText
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from backends.deadline import Deadline
+    from rerank.base import Reranker
+
+
+def reorder(order: NDArray[np.int64], scores: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Sort the head of a ranking: int64[n], positions, of which the first `len(scores)` have these scores.
+
+    They are sorted by score, equal ones in the order they came in. One without a score (NaN) keeps its place; the
+    rest follows as it was.
+    """
+    scored = np.flatnonzero(~np.isnan(scores))
+    reordered = order.copy()
+    reordered[scored] = order[scored[np.argsort(-scores[scored], kind="stable")]]
+    return reordered
+
+
+@dataclass(frozen=True, slots=True)
+class CascadeStage:
+    """A reranker, and how many of the best texts it reads; None reads all."""
+
+    reranker: Reranker
+    depth: int | None = None
+
+
+class Cascade:
+    """Rank texts with several rerankers, the cheapest first.
+
+    Raises:
+        InvalidInput: there is no stage, or one reads more texts than the one before it.
+    """
+
+    def __init__(self, *stages: CascadeStage) -> None:
+        depths = [np.inf if stage.depth is None else stage.depth for stage in stages]
+        if not stages or any(later > earlier for earlier, later in pairwise(depths)):
+            raise InvalidInput(f"a cascade needs stages of falling depth, the cheapest reranker first, not {depths}")
+        self._stages = stages
+
+    def rank(
+        self, query: str, texts: Sequence[str], top_k: int | None = None, *, deadline: Deadline | None = None
+    ) -> list[RankedText]:
+        """Rank the texts, best first. A text's score is that of the last stage that read it, NaN if none gave one.
+
+        Raises:
+            VectorSearchError: a stage failed, or was late.
+        """
+        order = np.arange(len(texts))
+        scores = np.full(len(texts), np.nan, dtype=np.float32)
+        for stage in self._stages:
+            head = order[: stage.depth]
+            answer = stage.reranker.score_detailed(query, [texts[at] for at in head], deadline=deadline)
+            scores[head] = answer.scores
+            order = reorder(order, answer.scores)
+        return [RankedText(int(at), float(scores[at]), texts[at]) for at in order[:top_k]]

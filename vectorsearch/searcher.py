@@ -1,0 +1,173 @@
+"""`Searcher`: a caller's arguments become a request, the request a plan, and the plan a result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+import numpy as np
+
+from backends.errors import InferenceError
+from lifecycle import LifecycleError
+from vectorsearch.documents import as_vector
+from vectorsearch.index.filters import checked_filter
+from vectorsearch.query.branches import Branches
+from vectorsearch.query.costs import Costs
+from vectorsearch.query.execute import Resources, execute
+from vectorsearch.query.fusion import RRF_K
+from vectorsearch.query.plan import plan_search
+from vectorsearch.query.request import SearchRequest
+from vectorsearch.query.states import FilterState, PlanState
+from vectorsearch.results import ModelLoad
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import ArrayLike
+
+    from backends.base import ModelSpec
+    from vectorsearch.collection import Collection
+    from vectorsearch.models import Models
+    from vectorsearch.query.fusion import Fusion
+    from vectorsearch.query.plan import QueryPlan
+    from vectorsearch.query.request import OnRerankError
+    from vectorsearch.rerankers import RerankerDesk, Rerankers
+    from vectorsearch.results import SearchResult
+    from vectorsearch.types import Filter, Mode
+
+
+class SearchOptions(TypedDict, total=False):
+    """The options of `Database.search`, which tells what they mean."""
+
+    vector: ArrayLike | None
+    k: int
+    filter: Filter | None
+    mode: Mode
+    fusion: Fusion
+    weights: Mapping[str, float] | None
+    rrf_k: float
+    rerank: object
+    rerank_depth: int | None
+    rerank_field: str
+    min_score: float | None
+    timeout_s: float | None
+    on_rerank_error: OnRerankError
+
+
+class Searcher:
+    """Plan and run searches over a collection with a database's models. Threads may share it."""
+
+    def __init__(
+        self, collection: Collection, models: Models, desk: RerankerDesk, *, embedder: ModelSpec | None
+    ) -> None:
+        self._collection = collection
+        self._models = models
+        self._desk = desk
+        self._embedder = embedder
+        self._costs = Costs()
+        self._branches = Branches()
+
+    def plan(self, query: str | None, **options: Unpack[SearchOptions]) -> QueryPlan:
+        """Return the plan of a search, without running it; raises what `search` does of its arguments."""
+        return self._plan(query, options, counted=True)[0]
+
+    def search(self, query: str | None, *, counted: bool = False, **options: Unpack[SearchOptions]) -> SearchResult:
+        """Plan, fetch the models that are not there, and run; `counted` as in `_state`.
+
+        Raises:
+            EmptyQuery, UnknownMode, UnknownModel, DimensionMismatch, InvalidInput: an argument can't be used.
+            VectorSearchError: a stage failed that the search can't go without.
+        """
+        clock = self._models.manager.clock
+        begun = clock()
+        plan, request, rerankers = self._plan(query, options, counted=counted)
+        encoder = None
+        if any(retriever.model for retriever in plan.retrievers) and self._embedder is not None:
+            encoder = self._models.encoder(self._embedder)
+        self._models.prefetch(plan.prefetch)
+        resources = Resources(self._collection, encoder, rerankers.rerankers, self._branches, clock, begun)
+        result = execute(plan, request, resources=resources)
+        result = replace(result, loads=self._loads(plan, begun))
+        self._costs.learn(result)
+        return result
+
+    def search_many(self, queries: Sequence[str], **options: Unpack[SearchOptions]) -> list[SearchResult]:
+        """Search for each query; all are encoded in one batch, where the plan has a model for that."""
+        if not queries:
+            return []
+        vectors: Sequence[ArrayLike | None] = [options.get("vector")] * len(queries)
+        needs_model = any(retriever.model for retriever in self._plan(queries[0], options)[0].retrievers)
+        if needs_model and self._embedder is not None:
+            try:
+                vectors = list(self._models.encoder(self._embedder).encode_queries(queries).vectors)
+            except (LifecycleError, InferenceError):
+                if options.get("mode") == "dense":
+                    raise
+        results = []
+        for query, vector in zip(queries, vectors, strict=True):
+            own = options.copy()
+            own["vector"] = vector
+            results.append(self.search(query, **own))
+        return results
+
+    def _plan(
+        self, query: str | None, options: SearchOptions, *, counted: bool = False
+    ) -> tuple[QueryPlan, SearchRequest, Rerankers]:
+        if unknown := options.keys() - SearchOptions.__annotations__.keys():
+            raise TypeError(f"search has no option {', '.join(map(repr, sorted(unknown)))}")
+        vector, wanted, weights = options.get("vector"), options.get("filter"), options.get("weights")
+        on_error = options.get("on_rerank_error", "degrade")
+        rerankers = self._desk.resolve(
+            options.get("rerank"),
+            depth=_plain(options.get("rerank_depth")),
+            field=options.get("rerank_field", "text"),
+            min_score=_plain(options.get("min_score")),
+            on_error=on_error,
+        )
+        request = SearchRequest(
+            query=query,
+            vector=None if vector is None else as_vector(vector, "the query's vector"),
+            k=_plain(options.get("k", 10)),
+            filter=None if wanted is None else checked_filter(wanted),
+            mode=options.get("mode", "auto"),
+            fusion=options.get("fusion", "rrf"),
+            weights={} if weights is None else weights,
+            rrf_k=options.get("rrf_k", RRF_K),
+            rerank=rerankers.request,
+            timeout_s=options.get("timeout_s"),
+            on_rerank_error=on_error,
+        )
+        return plan_search(request, self._state(request, rerankers, counted=counted)), request, rerankers
+
+    def _state(self, request: SearchRequest, rerankers: Rerankers, *, counted: bool) -> PlanState:
+        """Look at the database; what a filter lets through is counted only for who wants to read the plan."""
+        documents = self._collection.count()
+        filtered = None
+        if counted and request.filter:
+            filtered = FilterState(self._collection.count_where(request.filter), documents)
+        embedder = self._costs.of(self._models.state(self._embedder), self._embedder) if self._embedder else None
+        return PlanState(
+            documents=documents,
+            embedder=embedder,
+            budget_nbytes=self._models.manager.budget_nbytes,
+            rerankers=tuple(self._costs.of(model[1], model[0]) if model else None for model in rerankers.models),
+            unit_ms=self._costs.unit_ms(),
+            filter=filtered,
+        )
+
+    def _loads(self, plan: QueryPlan, begun: float) -> tuple[ModelLoad, ...]:
+        """Return the loads of the plan's models that were going on since the search began."""
+        members = [member.model for stage in plan.rerank for member in stage.members]
+        models = [*(retriever.model for retriever in plan.retrievers), *members]
+        loads = []
+        for ref in {m.ref for m in models if m is not None and not m.resident and m.unavailable is None}:
+            status = self._models.manager.status(ref)
+            if status.ready_at is not None and status.load_s is not None and status.ready_at >= begun:
+                start_ms = (status.ready_at - status.load_s - begun) * 1000.0
+                loads.append(ModelLoad(str(ref), start_ms, status.load_s * 1000.0))
+        return tuple(loads)
+
+
+def _plain(number: Any) -> Any:  # noqa: ANN401 -- an argument that is checked where the plan is made
+    """Return Python's number for NumPy's, as one that comes out of an array is."""
+    return number.item() if isinstance(number, np.generic) else number
