@@ -210,8 +210,8 @@ class Collection:
             if progress is not None:
                 progress(done, total)
 
-        self._lexical.current(advance)
-        self._dense.current(advance)
+        self._lexical.complete(advance)
+        self._dense.complete(advance)
         if progress is not None:
             progress(total, total)
 

@@ -9,8 +9,9 @@ import pytest
 
 from vectorsearch.index import faiss_base
 from vectorsearch.index.analyzer import Analyzer
+from vectorsearch.index.base_plan import BasePlan, base_plan
 from vectorsearch.index.dense_exact import ExactIndex
-from vectorsearch.index.dense_faiss import BasePlan, FaissIndex, base_plan
+from vectorsearch.index.dense_faiss import FaissIndex
 from vectorsearch.index.lexical_rank_bm25 import RankBM25Index
 from vectorsearch.index.lexical_tantivy import TantivyIndex
 from vectorsearch.storage.store import Store
@@ -55,7 +56,11 @@ _DENSE = {
     "auto, below its graph": base_plan("auto"),
     "Flat": base_plan("Flat"),
     "HNSW16": base_plan("HNSW16"),
-    "HNSW16, all by graph": BasePlan("HNSW16", 1),
+    "HNSW16, never scanned": BasePlan("HNSW16", 1),
+    "HNSW16,SQ8, never scanned": BasePlan("HNSW16,SQ8", 1),
+    "SQ8, never scanned": BasePlan("SQ8", 1),
+    "IVF4,Flat, never scanned": BasePlan("IVF4,Flat", 200),
+    "IVF4,SQ8, never scanned": BasePlan("IVF4,SQ8", 200),
 }
 
 
@@ -63,17 +68,18 @@ _DENSE = {
 def dense(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Indexed]:
     """Give each dense index over an empty store."""
     plan = _DENSE[request.param]
-    by_graph = request.param.endswith("by graph")
-    if by_graph:  # a test's few vectors would all be scanned otherwise
+    never_scanned = request.param.endswith("never scanned")
+    if never_scanned:  # a test's few vectors would all be scanned otherwise
         monkeypatch.setattr(faiss_base, "_EXACT_ROWS", 0)
     store = Store(tmp_path / "db", durable=False)
 
     def reopen() -> Any:
         if plan is None:
             return ExactIndex()
-        return FaissIndex(plan, tmp_path / "dense", database=store.uuid, newest_seq=store.seq)
+        folder = tmp_path / "dense"
+        return FaissIndex(plan, folder, database=store.uuid, newest_seq=store.seq, fetch=store.vectors_of)
 
-    yield Indexed(request.param, not by_graph, store, reopen(), reopen)
+    yield Indexed(request.param, not never_scanned, store, reopen(), reopen)
     store.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -32,8 +32,11 @@ class DerivedIndex(Protocol):
     def seq(self) -> int:
         """Return the last change of the store that a search sees."""
 
-    def catch_up(self, snapshot: Snapshot, advance: Advance) -> None:
-        """Apply every change after `seq` and move to the snapshot's; `advance(n)` tells of n more rows done."""
+    def catch_up(self, snapshot: Snapshot, advance: Advance, *, build: bool = True) -> None:
+        """Apply every change after `seq` and move to the snapshot's; `advance(n)` tells of n more rows done.
+
+        Without `build`, whatever takes long and can be done beside searches is left out: see `BuildsAside`.
+        """
 
     def save(self, *, durable: bool) -> None:
         """Write what a later opening can start from, if there is enough new to be worth it."""
@@ -43,6 +46,21 @@ class DerivedIndex(Protocol):
 
     def close(self) -> None:
         """Let go of files and memory; a second call does nothing."""
+
+
+@runtime_checkable
+class BuildsAside(DerivedIndex, Protocol):
+    """An index whose heavy part can be made by another thread, beside searches, and then be swapped in."""
+
+    @property
+    def outgrown(self) -> bool:
+        """Tell whether the heavy part should be made again."""
+
+    def build_aside(self, snapshot: Snapshot, advance: Advance) -> Any:  # noqa: ANN401 -- each index's own, with `seq`
+        """Make the heavy part from the snapshot; the index stays as it is."""
+
+    def adopt(self, built: Any, gone: NDArray[np.int64]) -> None:  # noqa: ANN401 -- what `build_aside` gave
+        """Serve from what was made; `gone` int64[m] ascending are the rows deleted since its snapshot."""
 
 
 class DenseIndex(DerivedIndex, Protocol):

@@ -116,7 +116,7 @@ class ExactIndex:
         """Return the last change of the store that a search sees."""
         return self._state[0]
 
-    def catch_up(self, snapshot: Snapshot, advance: Advance) -> None:
+    def catch_up(self, snapshot: Snapshot, advance: Advance, *, build: bool = True) -> None:  # noqa: ARG002 -- the protocol's argument
         """Apply every change after `seq`."""
         if self.seq < snapshot.floor:
             self.close()

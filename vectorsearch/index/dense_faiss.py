@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from backends.errors import InvalidInput
 from vectorsearch.index.base import best, no_candidates, writing
+from vectorsearch.index.base_plan import BasePlan, Reach, next_step
 from vectorsearch.index.cosine import unit
 from vectorsearch.index.dense_exact import TailWriter
 from vectorsearch.storage import failpoints, manifest
 from vectorsearch.storage.files import fsync_file
-from vectorsearch.storage.snapshot import VectorBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,48 +22,10 @@ if TYPE_CHECKING:
 
     from vectorsearch.index.base import Advance
     from vectorsearch.index.dense_exact import RowVectors
-    from vectorsearch.index.faiss_base import Base
+    from vectorsearch.index.faiss_base import Base, Fetch
     from vectorsearch.storage.manifest import Manifest
-    from vectorsearch.storage.snapshot import Snapshot
+    from vectorsearch.storage.snapshot import Snapshot, VectorBatch
     from vectorsearch.types import Candidates
-
-# Measured on 2 cores with 384 dimensions: a scan of 50,000 takes 7 ms, their graph 0.3 ms and 9 s to build.
-_AUTO_GRAPH_VECTORS = 50_000
-_TAIL_VECTORS = 2048
-_TAIL_SHARE = 0.1
-_DEAD_SHARE = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class BasePlan:
-    """Which FAISS index the base is, and from how many vectors on there is one; below, all is tail."""
-
-    factory: str
-    min_vectors: int
-
-
-def base_plan(dense: str) -> BasePlan:
-    """Return the plan for the setting `dense`: "auto", or a FAISS factory string "Flat" or "HNSW<links>".
-
-    Raises:
-        InvalidInput: another string.
-    """
-    if dense == "auto":
-        return BasePlan("HNSW32", _AUTO_GRAPH_VECTORS)
-    if dense == "Flat" or (str(dense).startswith("HNSW") and dense[4:].isdecimal() and int(dense[4:]) > 1):
-        return BasePlan(dense, 1)
-    raise InvalidInput(f"dense index {dense!r} is unknown: use 'auto', 'exact', 'Flat' or 'HNSW32'")
-
-
-def next_step(
-    plan: BasePlan, *, base: int | None, base_dead: int, tail: int, new: int
-) -> Literal["append", "extend", "rebuild"]:
-    """Decide, from counts of vectors, how `new` ones join: into the tail, into a longer base, or into a fresh one."""
-    if base is None:
-        return "rebuild" if tail + new >= plan.min_vectors else "append"
-    if base_dead > _DEAD_SHARE * base:
-        return "rebuild"
-    return "extend" if tail + new > max(_TAIL_VECTORS, _TAIL_SHARE * base) else "append"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +35,34 @@ class _State:
     tail: RowVectors | None
 
 
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A base that was made beside the index, of the vectors as of change `seq`."""
+
+    seq: int
+    base: Base | None
+
+
 class FaissIndex:
     """Cosine search over a base that FAISS holds and the tail written since.
 
     FAISS can't be added to while it is searched, so a base is never changed: a longer one is made beside it and
-    swapped in by reference. Its file is written once per base and reflects the change that the base was made at.
+    swapped in by reference, by `catch_up` or, where searches must not wait for it, by `build_aside` and `adopt`. Its
+    file is written once per base and reflects the change that the base was made at. `fetch` gives vectors of rows.
     """
 
     def __init__(
-        self, plan: BasePlan, folder: Path | None, *, database: str, newest_seq: int, read_only: bool = False
+        self,
+        plan: BasePlan,
+        folder: Path | None,
+        *,
+        database: str,
+        newest_seq: int,
+        fetch: Fetch,
+        read_only: bool = False,
     ) -> None:
         self._plan = plan
+        self._fetch = fetch
         self._folder = folder
         self._database = database
         self._writer = TailWriter()
@@ -101,27 +78,55 @@ class FaissIndex:
         """Return the last change of the store that a search sees."""
         return self._state.seq
 
-    def catch_up(self, snapshot: Snapshot, advance: Advance) -> None:
-        """Apply every change after `seq`, rebuilding or extending the base when the tail or the dead are too many."""
+    @property
+    def outgrown(self) -> bool:
+        """Tell whether the tail or the dead are too many, so that another base should be made."""
+        return self._step(0) != "append"
+
+    def catch_up(self, snapshot: Snapshot, advance: Advance, *, build: bool = True) -> None:
+        """Apply every change after `seq`; with `build`, make another base if this one is outgrown."""
         if self.seq < snapshot.floor:
             self.close()
         state, writer = self._state, self._writer
         gone = snapshot.deleted_after(state.seq)
         base = state.base.without(gone) if state.base else None
         writer.remove(gone)
+        self._state = _State(state.seq, base, writer.tail)
         new = min(snapshot.inserted_after(state.seq), snapshot.n_vectors)
-        n_tail = len(writer.tail.rows) if writer.tail else 0
-        dead = len(base.rows) - base.n_live if base else 0
-        step = next_step(self._plan, base=len(base.rows) if base else None, base_dead=dead, tail=n_tail, new=new)
-        if step == "append":
-            for batch in snapshot.vectors(state.seq):
-                writer.append(batch.rows, batch.vectors)
-                advance(len(batch.rows))
-        else:
-            base = self._new_base(snapshot, base if step == "extend" else None, advance)
-            self._built = (snapshot.seq, base) if base else None
-            writer = self._writer = TailWriter()
+        if build and self._step(new) != "append":
+            self.adopt(self.build_aside(snapshot, advance), np.empty(0, np.int64))
+            return
+        for batch in snapshot.vectors(state.seq):
+            writer.append(batch.rows, batch.vectors)
+            advance(len(batch.rows))
         self._state = _State(snapshot.seq, base, writer.tail)
+
+    def build_aside(self, snapshot: Snapshot, advance: Advance) -> Built:
+        """Make the base that the index should have, of the vectors in the snapshot; the index stays as it is."""
+        from vectorsearch.index import faiss_base, recall  # noqa: PLC0415 -- FAISS is loaded by the first base, not before
+
+        state, n = self._state, snapshot.n_vectors
+        if state.base is None or self._step(max(0, n - state.base.n_live)) == "rebuild":
+            base = faiss_base.build(self._plan, lambda: _told(snapshot.vectors(0), advance), n, self._fetch)
+        else:
+            # All rows of the base came before all that it lacks.
+            newer = snapshot.vectors(int(state.base.rows[-1]))
+            base = faiss_base.extend(state.base, _told(newer, advance))
+        if base is not None:
+            base = recall.tuned(base, None if base.matrix is not None else snapshot.vectors(0))
+        return Built(snapshot.seq, base)
+
+    def adopt(self, built: Built, gone: NDArray[np.int64]) -> None:
+        """Serve from a base that was made aside; `gone` int64[m] ascending are the rows deleted since."""
+        base = built.base.without(gone) if built.base else None
+        writer, tail = TailWriter(), self._writer.tail
+        if tail is not None:
+            newer = tail.alive & (tail.rows > built.seq)
+            if newer.any():
+                writer.append(tail.rows[newer], tail.matrix[newer])
+        self._built = (built.seq, base) if base else None
+        self._writer = writer
+        self._state = _State(max(self.seq, built.seq), base, writer.tail)
 
     def search(self, vector: NDArray[np.float32], k: int, allowed: NDArray[np.int64] | None = None) -> Candidates:
         """Return the `k` live rows nearest to `vector`."""
@@ -147,6 +152,7 @@ class FaissIndex:
             "base": len(base.rows) if base else 0,
             "tail": len(tail.rows) if tail else 0,
             "tombstones": len(base.rows) - base.n_live if base else 0,
+            "recall": round(base.recall, 3) if base else 1.0,
             "origin": self._origin,
         }
 
@@ -154,14 +160,10 @@ class FaissIndex:
         """Let go of the vectors."""
         self._state, self._writer, self._built = _State(0, None, None), TailWriter(), None
 
-    def _new_base(self, snapshot: Snapshot, old: Base | None, advance: Advance) -> Base | None:
-        from vectorsearch.index import faiss_base  # noqa: PLC0415 -- FAISS is loaded by the first base, not before
-
-        if old is None:
-            return faiss_base.build(self._plan.factory, _told(snapshot.vectors(0), advance), snapshot.n_vectors)
-        tail = self._writer.tail
-        kept = [] if tail is None else [VectorBatch(tail.rows[tail.alive], tail.matrix[tail.alive])]
-        return faiss_base.extend(old, chain(kept, _told(snapshot.vectors(self.seq), advance)))
+    def _step(self, new: int) -> str:
+        base, tail = self._state.base, self._state.tail
+        n_base, dead = (len(base.rows), len(base.rows) - base.n_live) if base else (None, 0)
+        return next_step(self._plan, base=n_base, base_dead=dead, tail=len(tail.rows) if tail else 0, new=new)
 
     def _load(self, folder: Path, newest_seq: int) -> str:
         found = manifest.load(
@@ -169,12 +171,14 @@ class FaissIndex:
         )
         if isinstance(found, str):
             return f"built anew: {found}"
-        from vectorsearch.index import faiss_base  # noqa: PLC0415 -- as above
+        from vectorsearch.index import faiss_base, recall  # noqa: PLC0415 -- as above
 
         try:
-            base = faiss_base.load(folder, sorted(found.files))
+            base = faiss_base.load(self._plan, folder, sorted(found.files), self._fetch)
         except (RuntimeError, OSError) as exc:  # FAISS raises RuntimeError for a file that went away under it
             return f"built anew: {exc}"
+        breadth, refine, per_mille = (found.fields.get(name, 0) for name in ("breadth", "refine", "recall"))
+        base = recall.checked(replace(base, reach=Reach(breadth, refine) if refine else None, recall=per_mille / 1000))
         self._built, self._saved, self._state = (found.seq, base), found, _State(found.seq, base, None)
         return f"loaded at change {found.seq}"
 
@@ -193,7 +197,10 @@ class FaissIndex:
         folder.mkdir(parents=True, exist_ok=True)
         names = faiss_base.save(base, folder, f"base-{seq}")
         failpoints.reach("dense.before_manifest")
-        written = manifest.Manifest(self._database, self._plan.factory, seq, manifest.mark_files(folder, names, {}))
+        reach = base.reach or Reach(0, 0)
+        fields = {"breadth": reach.breadth, "refine": reach.refine, "recall": round(1000 * base.recall)}
+        marks = manifest.mark_files(folder, names, {})
+        written = manifest.Manifest(self._database, self._plan.factory, seq, marks, fields)
         written.save(folder / manifest.NAME, durable=False)
         for stale in folder.iterdir():
             if stale.name not in (*names, manifest.NAME):

@@ -2,48 +2,71 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import faiss
 import numpy as np
 
+from backends.errors import InvalidInput
 from vectorsearch.index.base import no_candidates
 from vectorsearch.index.cosine import nearest, positions_of, unit
-from vectorsearch.index.dense_exact import RowVectors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from vectorsearch.index.base_plan import BasePlan, Reach
     from vectorsearch.storage.snapshot import VectorBatch
     from vectorsearch.types import Candidates
 
+    Fetch = Callable[[NDArray[np.int64]], VectorBatch]
+
 _EF_CONSTRUCTION = 40
-# Recall@10 of 0.999 on 100,000 clustered vectors of 384 dimensions. With half of it, now and then a query reached none
-# of its neighbours: their cluster was left out.
-_EF_SEARCH = 128
 _EXACT_ROWS = 10_000  # up to here a scan of the allowed vectors is as fast as the graph, and finds all
 _EXACT_SHARE = 0.05  # below it the graph mostly visits vectors that the filter forbids
 _MARGIN = 16  # asked for beyond k, so that exact scores and ties by row can settle the order at the end
 
 
 @dataclass(frozen=True, slots=True)
-class Base(RowVectors):
+class Base:
     """Unit vectors in `index`, row by row: `rows` int64[n] ascending, `alive` bool[n].
 
-    `matrix` float32[n, dim] is a view of FAISS's own copy. It is read directly wherever a search is exact: NumPy
-    multiplies it three times as fast as `IndexFlat.search` does for a single query.
+    `matrix` float32[n, dim] is a view of FAISS's own copy, None where FAISS holds codes or lists: whole vectors then
+    come from the store by `fetch`. It is read directly wherever a search is exact: NumPy multiplies it three times as
+    fast as `IndexFlat.search` does for a single query. A `reach` of None means that every search is exact.
     """
 
+    plan: BasePlan
     index: Any
+    rows: NDArray[np.int64]
+    alive: NDArray[np.bool_]
+    matrix: NDArray[np.float32] | None
+    fetch: Fetch
+    reach: Reach | None = None
+    recall: float = 1.0
+
+    @property
+    def n_live(self) -> int:
+        """Return how many vectors a search can find."""
+        return int(self.alive.sum())
+
+    def without(self, gone: NDArray[np.int64]) -> Self:
+        """Return the same with the rows `gone` int64[m] ascending dead; rows that aren't here are ignored."""
+        at = positions_of(self.rows, gone)
+        if not at.size:
+            return self
+        alive = self.alive.copy()
+        alive[at] = False
+        return replace(self, alive=alive)
 
     def search(self, vector: NDArray[np.float32], k: int, allowed: NDArray[np.int64] | None) -> Candidates:
         """Return the `k` live, allowed rows nearest to the unit vector `vector`.
 
-        Exact for a flat index, for few allowed rows and for a `k` near their number; else as good as the graph finds.
+        Exact for a flat index and for few allowed rows, and where whole vectors are held for a `k` near their number
+        too; else as good as the index finds. Scores are exact always.
         """
         if allowed is None:
             at = np.flatnonzero(self.alive)
@@ -52,41 +75,64 @@ class Base(RowVectors):
             at = at[self.alive[at]]
         if not at.size or k <= 0:
             return no_candidates()
-        few = at.size <= _EXACT_ROWS or at.size < _EXACT_SHARE * len(self.rows) or k + _MARGIN > at.size // 10
-        if few or not hasattr(self.index, "hnsw"):
-            return nearest(self.matrix, self.rows, vector, k, at)
-        return self._search_graph(vector, k, at)
+        few = at.size <= _EXACT_ROWS or at.size < _EXACT_SHARE * len(self.rows)
+        most = self.matrix is not None and k + _MARGIN > at.size // 10
+        if few or most or self.reach is None or self.plan.family == "flat":
+            return self._scan(vector, k, at)
+        return self._approximate(vector, k, at, self.reach)
 
-    def _search_graph(self, vector: NDArray[np.float32], k: int, at: NDArray[np.int64]) -> Candidates:
-        share = at.size / len(self.rows)
-        selector = None if share == 1.0 else _selector(at, len(self.rows))
-        # The graph's queue holds forbidden vectors too, so it must be longer by the share of them.
-        ef = int(max(_EF_SEARCH, 2 * (k + _MARGIN)) / share)
-        parameters = faiss.SearchParametersHNSW(efSearch=ef, sel=selector)  # type: ignore[attr-defined]  # stubs lack it
-        scores, found = self.index.search(vector[None, :], k + _MARGIN, params=parameters)
+    def _scan(self, vector: NDArray[np.float32], k: int, at: NDArray[np.int64]) -> Candidates:
+        if self.matrix is not None:
+            return nearest(self.matrix, self.rows, vector, k, at)
+        found = self.fetch(self.rows[at])
+        return nearest(unit(found.vectors), found.rows, vector, k)
+
+    def _approximate(self, vector: NDArray[np.float32], k: int, at: NDArray[np.int64], reach: Reach) -> Candidates:
+        n = len(self.rows)
+        share = at.size / n
+        selector = None if share == 1.0 else _selector(at, n)
+        wanted = min(n, (k + _MARGIN) * reach.refine)
+        # A graph's queue holds forbidden vectors too, and lists do, so both must be longer by the share of them.
+        breadth = int(reach.breadth / share)
+        scores, found = self.index.search(vector[None, :], wanted, params=self._parameters(breadth, wanted, selector))
         kept = np.sort(found[0][found[0] >= 0])
+        if self.matrix is None:
+            # All lists hold together what is allowed, so too few were visited only if others are left.
+            if kept.size < min(k, at.size) and self.plan.n_lists > breadth:
+                everywhere = self._parameters(self.plan.n_lists, wanted, selector)
+                _, found = self.index.search(vector[None, :], wanted, params=everywhere)
+                kept = np.sort(found[0][found[0] >= 0])
+            return self._scan(vector, k, kept)
         if kept.size < k + _MARGIN or scores[0, -1] >= scores[0, k - 1]:
             # Too little was reached, or more ties at the end than the margin holds: only a scan settles it.
-            return nearest(self.matrix, self.rows, vector, k, at)
+            return self._scan(vector, k, at)
         return nearest(self.matrix[kept], self.rows[kept], vector, k)
 
+    def _parameters(self, breadth: int, wanted: int, selector: Any) -> Any:  # noqa: ANN401 -- FAISS ships no types
+        match self.plan.family:
+            case "graph":
+                ef = max(breadth, 2 * wanted)
+                return faiss.SearchParametersHNSW(efSearch=ef, sel=selector)  # type: ignore[attr-defined]  # stubs lack it
+            case "lists":
+                nprobe = min(self.plan.n_lists, max(1, breadth))
+                return faiss.SearchParametersIVF(nprobe=nprobe, sel=selector)  # type: ignore[call-arg]  # as above
+        return faiss.SearchParameters(sel=selector)  # type: ignore[call-arg]  # as above
 
-def build(factory: str, batches: Iterable[VectorBatch], capacity: int) -> Base | None:
-    """Return a base over the batches, read once and held once; None if there are no vectors.
 
-    `factory` is a FAISS factory string of an index that keeps whole vectors; `capacity` the number expected.
+def build(plan: BasePlan, batches: Callable[[], Iterable[VectorBatch]], capacity: int, fetch: Fetch) -> Base | None:
+    """Return a base over the batches, each vector held once; None if there are none.
+
+    `batches` gives them from the start each time it is called: an index that learns reads some of them first.
+
+    Raises:
+        InvalidInput: the plan doesn't fit vectors of this length.
     """
-    index = None
-    rows = []
-    for batch in batches:
-        if index is None:
-            index = faiss.index_factory(batch.vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
-            if hasattr(index, "hnsw"):
-                index.hnsw.efConstruction = _EF_CONSTRUCTION
-            _reserve(index, capacity)
+    index, rows = None, []
+    for batch in batches():
+        index = index or _empty(plan, batch.vectors.shape[1], batches, capacity)
         index.add(unit(batch.vectors))
         rows.append(batch.rows)
-    return None if index is None else _base(index, np.concatenate(rows))
+    return None if index is None else _base(plan, index, np.concatenate(rows), fetch)
 
 
 def extend(base: Base, batches: Iterable[VectorBatch]) -> Base:
@@ -96,8 +142,8 @@ def extend(base: Base, batches: Iterable[VectorBatch]) -> Base:
     for batch in batches:
         index.add(unit(batch.vectors))
         rows.append(batch.rows)
-    extended = _base(index, np.concatenate(rows))
-    return extended.without(base.rows[~base.alive])
+    extended = _base(base.plan, index, np.concatenate(rows), base.fetch)
+    return replace(extended, reach=base.reach, recall=base.recall).without(base.rows[~base.alive])
 
 
 def save(base: Base, folder: Path, name: str) -> list[str]:
@@ -109,17 +155,42 @@ def save(base: Base, folder: Path, name: str) -> list[str]:
     return names
 
 
-def load(folder: Path, names: Sequence[str]) -> Base:
+def load(plan: BasePlan, folder: Path, names: Sequence[str], fetch: Fetch) -> Base:
     """Read the files that `save` wrote, whose checksums the caller has verified."""
     signed = np.fromfile(folder / names[1], dtype="<i8").astype(np.int64)
-    base = _base(faiss.read_index(str(folder / names[0])), np.abs(signed))
+    base = _base(plan, faiss.read_index(str(folder / names[0])), np.abs(signed), fetch)
     return base.without(base.rows[signed < 0])
 
 
-def _base(index: Any, rows: NDArray[np.int64]) -> Base:  # noqa: ANN401 -- FAISS ships no types
-    flat = _storage(index)
-    matrix = faiss.rev_swig_ptr(flat.get_xb(), len(rows) * index.d).reshape(len(rows), index.d)
-    return Base(matrix, rows, np.ones(len(rows), dtype=bool), index)
+def _empty(plan: BasePlan, dim: int, batches: Callable[[], Iterable[VectorBatch]], capacity: int) -> Any:  # noqa: ANN401 -- FAISS ships no types
+    try:
+        index: Any = faiss.index_factory(dim, plan.factory, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as exc:
+        raise InvalidInput(
+            f"dense index {plan.factory!r} doesn't fit vectors of {dim} numbers ({str(exc).rpartition(': ')[2]}): "
+            "the bytes of a PQ must divide them"
+        ) from exc
+    if plan.family == "graph":
+        index.hnsw.efConstruction = _EF_CONSTRUCTION
+    if plan.holds_vectors:
+        _reserve(index, capacity)
+    if not index.is_trained:
+        index.train(unit(_sample(batches(), plan.n_training, capacity)))
+    return index
+
+
+def _sample(batches: Iterable[VectorBatch], n: int, capacity: int) -> NDArray[np.float32]:
+    """Return up to `n` vectors float32[n, dim], spread evenly over the batches."""
+    step = max(1, capacity // n)
+    return np.concatenate([batch.vectors[::step].copy() for batch in batches])
+
+
+def _base(plan: BasePlan, index: Any, rows: NDArray[np.int64], fetch: Fetch) -> Base:  # noqa: ANN401 -- as above
+    matrix = None
+    if plan.holds_vectors:
+        flat = _storage(index)
+        matrix = faiss.rev_swig_ptr(flat.get_xb(), len(rows) * index.d).reshape(len(rows), index.d)
+    return Base(plan, index, rows, np.ones(len(rows), dtype=bool), matrix, fetch)
 
 
 def _storage(index: Any) -> Any:  # noqa: ANN401 -- FAISS ships no types

@@ -6,7 +6,8 @@ import shutil
 import threading
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from vectorsearch.index.base import DerivedIndex
+from backends.errors import VectorSearchError
+from vectorsearch.index.base import BuildsAside, DerivedIndex
 from vectorsearch.storage import manifest
 from vectorsearch.storage.errors import IndexUnwritable
 
@@ -20,27 +21,46 @@ if TYPE_CHECKING:
 I = TypeVar("I", bound=DerivedIndex)  # noqa: E741 -- the kind of index
 
 
+class _Stopped(Exception):
+    pass
+
+
 class Keeper(Generic[I]):
     """Hold an index of `store`, opened on first use by `open_index(folder)`; a folder of None means in memory.
 
     Many threads may ask for `current()`. Whoever finds the index behind the store brings it up, the others wait for
-    that and nothing else: a search on an index that is up to date takes no lock.
+    that and nothing else: a search on an index that is up to date takes no lock. What takes long, such as a graph over
+    many vectors, is then made by a thread of its own and swapped in: no search waits for it.
     """
 
     def __init__(self, store: Store, open_index: Callable[[Path | None], I], folder: Path | None) -> None:
         self._store = store
         self._open_index = open_index
         self._folder = folder
-        self._lock = threading.Lock()  # protects opening, catching up and saving; the store's locks are taken inside it
+        # Protects opening, catching up, adopting and saving; the store's locks are taken inside it.
+        self._lock = threading.Lock()
         self._index: I | None = None
-        self._fault: IndexUnwritable | None = None  # why the files are older than the index
+        self._fault: VectorSearchError | None = None  # why index or files are not as they should be
+        self._builder: threading.Thread | None = None  # makes the heavy part aside; takes the lock to swap it in
+        self._stopping = threading.Event()
 
-    def current(self, advance: Advance | None = None) -> I:
+    def current(self) -> I:
         """Return the index with every change in it that was committed before the call."""
         index = self._index
         if index is None or index.seq < self._store.seq:
             with self._lock:
-                index = self._caught_up(advance or _ignore)
+                index = self._caught_up(_ignore, build=False)
+                self._build_beside(index)
+        return index
+
+    def complete(self, advance: Advance | None = None) -> I:
+        """Return the index with every change in it and its heavy part made, by this thread or after waiting for it."""
+        self._wait_for_builder()
+        with self._lock:
+            index = self._caught_up(advance or _ignore, build=True)
+            if isinstance(index, BuildsAside) and index.outgrown:
+                self._apply(index, advance or _ignore, build=True)
+                self._save(index)
         return index
 
     def opened(self) -> I:
@@ -55,7 +75,7 @@ class Keeper(Generic[I]):
         Raises:
             IndexUnwritable: they can't be written; a later opening builds the index again.
         """
-        index = self.current()
+        index = self.complete()
         with self._lock:
             if self._fault is not None and self._folder is None:
                 raise IndexUnwritable(str(self._fault)) from self._fault
@@ -68,12 +88,13 @@ class Keeper(Generic[I]):
         Raises:
             IndexUnwritable: the files can't be written.
         """
+        self._wait_for_builder()
         with self._lock:
             old, self._index = self._index, None  # if this fails, the next search starts over
             if self._folder is not None and not self._store.read_only:
                 shutil.rmtree(self._folder, ignore_errors=True)
             fresh = self._open_index(self._folder)
-            self._apply(fresh, advance or _ignore)
+            self._apply(fresh, advance or _ignore, build=True)
             fresh.save(durable=True)
             self._index, self._fault = fresh, None
             if old is not None:
@@ -97,49 +118,86 @@ class Keeper(Generic[I]):
         if index is None:
             return {"state": "not opened yet"}
         behind = self._store.seq - index.seq
+        building = {"state": "building beside searches"} if self._builder is not None else {}
         fault = {} if self._fault is None else {"fault": str(self._fault)}
-        return {**index.info(), "seq": index.seq, "behind": behind, **fault}
+        return {**index.info(), "seq": index.seq, "behind": behind, **building, **fault}
 
     def close(self) -> None:
         """Close the index without writing anything; a second call does nothing."""
+        self._stopping.set()
+        self._wait_for_builder()
         with self._lock:
             index, self._index = self._index, None
             if index is not None:
                 index.close()
 
-    def _caught_up(self, advance: Advance) -> I:
+    def _caught_up(self, advance: Advance, *, build: bool) -> I:
         index = self._index or self._open_index(self._folder)
         self._index = index
         if index.seq >= self._store.seq:
             return index
         try:
-            self._apply(index, advance)
+            self._apply(index, advance, build=build)
         except IndexUnwritable as exc:
-            index = self._in_memory(exc, advance)
+            index = self._in_memory(exc, advance, build=build)
         except BaseException:
             # It may hold half a change; the files still hold a whole one.
             self._index = None
             index.close()
             raise
+        self._save(index)
+        return index
+
+    def _save(self, index: DerivedIndex) -> None:
         try:
             index.save(durable=False)
         except IndexUnwritable as exc:  # what is in memory is whole, so the search goes on
             self._fault = exc
-        return index
 
-    def _apply(self, index: I, advance: Advance) -> None:
+    def _apply(self, index: DerivedIndex, advance: Advance, *, build: bool) -> None:
         with self._store.snapshot() as snapshot:
-            index.catch_up(snapshot, advance)
+            index.catch_up(snapshot, advance, build=build)
 
-    def _in_memory(self, fault: IndexUnwritable, advance: Advance) -> I:
+    def _in_memory(self, fault: IndexUnwritable, advance: Advance, *, build: bool) -> I:
         """Serve from memory where the derived files can't be written, as on a full disk: the store has everything."""
         self._fault = fault
         self._folder = None
         if self._index is not None:
             self._index.close()
         index = self._index = self._open_index(None)
-        self._apply(index, advance)
+        self._apply(index, advance, build=build)
         return index
+
+    def _build_beside(self, index: DerivedIndex) -> None:
+        """Start the builder if there is something for it to do; the lock is held."""
+        if isinstance(index, BuildsAside) and index.outgrown and self._builder is None and not self._stopping.is_set():
+            self._builder = threading.Thread(target=self._run_builder, args=(index,), name="index-builder", daemon=True)
+            self._builder.start()
+
+    def _run_builder(self, index: BuildsAside) -> None:
+        def advance(_: int) -> None:
+            if self._stopping.is_set():
+                raise _Stopped
+
+        try:
+            with self._store.snapshot() as snapshot:
+                built = index.build_aside(snapshot, advance)
+            with self._lock:
+                if self._index is index:  # else it was built again meanwhile
+                    with self._store.snapshot() as snapshot:
+                        index.adopt(built, snapshot.deleted_after(built.seq))
+                    self._save(index)
+        except _Stopped:
+            pass
+        except VectorSearchError as exc:  # searches go on with what there is, and `info` says why
+            self._fault = exc
+        finally:
+            self._builder = None
+
+    def _wait_for_builder(self) -> None:
+        builder = self._builder
+        if builder is not None:
+            builder.join()
 
 
 def _ignore(_: int) -> None:

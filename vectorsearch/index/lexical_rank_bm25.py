@@ -60,7 +60,7 @@ class RankBM25Index:
         """Return the last change of the store that a search sees."""
         return self._state.seq
 
-    def catch_up(self, snapshot: Snapshot, advance: Advance) -> None:
+    def catch_up(self, snapshot: Snapshot, advance: Advance, *, build: bool = True) -> None:  # noqa: ARG002 -- the protocol's argument
         """Apply every change after `seq`."""
         if self.seq < snapshot.floor:
             self.close()

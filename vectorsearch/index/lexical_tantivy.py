@@ -95,7 +95,7 @@ class TantivyIndex:
     def _layout(self) -> str:
         return f"tantivy {version('tantivy')}, {self._analyzer.fingerprint}, terms {TERMS_VERSION}"
 
-    def catch_up(self, snapshot: Snapshot, advance: Advance) -> None:
+    def catch_up(self, snapshot: Snapshot, advance: Advance, *, build: bool = True) -> None:  # noqa: ARG002 -- the protocol's argument
         """Apply every change after `seq`; build again when too many documents are dead."""
         state = self._state
         gone = snapshot.deleted_after(state.seq)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from backends.errors import InvalidInput
 from vectorsearch.index.analyzer import Analyzer
+from vectorsearch.index.base_plan import base_plan
 from vectorsearch.index.dense_exact import ExactIndex
-from vectorsearch.index.dense_faiss import FaissIndex, base_plan
+from vectorsearch.index.dense_faiss import FaissIndex
 from vectorsearch.index.keeper import Keeper
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ def open_indexes(
         if settings.dense == "exact":
             return ExactIndex()
         plan = base_plan(settings.dense)
-        return FaissIndex(plan, folder, database=store.uuid, newest_seq=store.seq, read_only=store.read_only)
+        return FaissIndex(
+            plan, folder, database=store.uuid, newest_seq=store.seq, fetch=store.vectors_of, read_only=store.read_only
+        )
 
     folder = None if in_memory else store.folder
     return (

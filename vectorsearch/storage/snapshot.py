@@ -11,7 +11,7 @@ from vectorsearch.storage.records import to_document
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -34,6 +34,13 @@ class VectorBatch(NamedTuple):
 
     rows: NDArray[np.int64]
     vectors: NDArray[np.float32]
+
+
+def to_batch(stored: Sequence[tuple[int, bytes]]) -> VectorBatch:
+    """Return stored (row, vector) pairs as arrays."""
+    rows = np.fromiter((row for row, _ in stored), dtype=np.int64, count=len(stored))
+    flat = np.frombuffer(b"".join(blob for _, blob in stored), dtype="<f4")
+    return VectorBatch(rows, flat.reshape(len(stored), -1 if stored else 0))
 
 
 class Snapshot:
@@ -64,9 +71,7 @@ class Snapshot:
         """Yield the live vectors inserted after `since`, by row."""
         cursor = self._conn.execute("SELECT row, vector FROM vectors WHERE row > ? ORDER BY row", (since,))
         while batch := cursor.fetchmany(_BATCH_ROWS):
-            rows = np.fromiter((row for row, _ in batch), dtype=np.int64, count=len(batch))
-            flat = np.frombuffer(b"".join(blob for _, blob in batch), dtype="<f4")
-            yield VectorBatch(rows, flat.reshape(len(batch), -1))
+            yield to_batch(batch)
 
     def texts(self, since: int) -> Iterator[list[IndexedText]]:
         """Yield what the lexical indexes need of the live documents inserted after `since`, by row."""

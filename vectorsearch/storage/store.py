@@ -19,7 +19,7 @@ from vectorsearch.storage.records import (
     with_metadata,
 )
 from vectorsearch.storage.schema import check_connection, connect, holds_database, prepare_writer, reachable, translated
-from vectorsearch.storage.snapshot import Snapshot
+from vectorsearch.storage.snapshot import Snapshot, to_batch
 from vectorsearch.storage.statements import advance, delete_rows, dim_of, insert_rows, select_in
 
 if TYPE_CHECKING:
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from vectorsearch.storage.snapshot import VectorBatch
     from vectorsearch.types import Document, Metadata
 
 OnConflict = Literal["error", "replace"]
@@ -177,6 +181,12 @@ class Store:
         with self.reading() as conn:
             found = {stored[0]: stored[1:] for stored in select_in(conn, query, rows)}
         return [to_document(*found[row]) if row in found else None for row in rows]
+
+    def vectors_of(self, rows: NDArray[np.int64]) -> VectorBatch:
+        """Return the vectors of `rows` int64[n] that are there, ascending."""
+        with self.reading() as conn:
+            found = select_in(conn, "SELECT row, vector FROM vectors WHERE row IN", rows.tolist())
+        return to_batch(sorted(found))
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the content digest of each known id, to leave out what is unchanged."""

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from backends.errors import InvalidInput
-from vectorsearch.index.dense_faiss import BasePlan, FaissIndex, base_plan, next_step
+from vectorsearch.index.base_plan import BasePlan, base_plan, next_step
+from vectorsearch.index.dense_faiss import FaissIndex
 from vectorsearch.storage.store import Store
 from vectorsearch.types import Document
 
@@ -39,10 +40,12 @@ def test_the_next_step_follows_from_counts_when_vectors_join(
     assert next_step(GRAPH, base=base, base_dead=dead, tail=tail, new=new) == step
 
 
-@pytest.mark.parametrize("dense", ["flat", "HNSW", "HNSW1", "HNSW16,PQ8", "IVF10,Flat", ""])
+@pytest.mark.parametrize(
+    "dense", ["flat", "HNSW", "HNSW1", "HNSW16,PQ8", "IVF0,Flat", "IVF10", "PQ8", "LSH", "", 3, None]
+)
 def test_a_factory_is_refused_when_it_cannot_be_served(dense: str) -> None:
     """The message names what can be given."""
-    with pytest.raises(InvalidInput, match="use 'auto', 'exact', 'Flat' or 'HNSW32'"):
+    with pytest.raises(InvalidInput, match="use 'auto', 'exact', 'Flat', 'SQ8'"):
         base_plan(dense)
 
 
@@ -57,7 +60,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def open_index(store: Store, *, read_only: bool = False) -> FaissIndex:
     """Open the index beside the store."""
     folder = store.folder.parent / "dense"
-    return FaissIndex(GRAPH, folder, database=store.uuid, newest_seq=store.seq, read_only=read_only)
+    return FaissIndex(
+        GRAPH, folder, database=store.uuid, newest_seq=store.seq, fetch=store.vectors_of, read_only=read_only
+    )
 
 
 def add(store: Store, index: FaissIndex, first: int, n: int) -> None:
@@ -116,6 +121,7 @@ def test_the_base_is_read_when_it_is_opened_again(store: Store) -> None:
         "base": 1500,
         "tail": 19,
         "tombstones": 1,
+        "recall": again.info()["recall"],
         "origin": "loaded at change 1500",
     }
 

@@ -1,0 +1,183 @@
+"""A base that is made beside searches, and how well it finds."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from backends.errors import InvalidInput
+from vectorsearch.collection import Collection, CollectionSettings
+from vectorsearch.index import faiss_base, recall
+from vectorsearch.index.base_plan import BasePlan, Reach, base_plan
+from vectorsearch.index.dense_faiss import FaissIndex
+from vectorsearch.storage.store import Store
+from vectorsearch.types import Document
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+GRAPH = CollectionSettings(dense="HNSW16")
+WAIT_S = 60
+
+
+def vectors(n: int, seed: int = 0) -> NDArray[np.float32]:
+    """Give n random vectors."""
+    return np.random.default_rng(seed).standard_normal((n, 16)).astype(np.float32)
+
+
+def documents(n: int, start: int = 0) -> list[Document]:
+    """Give documents, each with a vector of its own."""
+    return [Document(f"d{i}", "", vector=vector) for i, vector in enumerate(vectors(n, start), start)]
+
+
+class Gate:
+    """Holds builds of a base until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+        build = faiss_base.build
+
+        def gated(*arguments: Any) -> Any:
+            self.reached.set()
+            assert self.opened.wait(WAIT_S)
+            return build(*arguments)
+
+        monkeypatch.setattr(faiss_base, "build", gated)
+
+
+def finished(collection: Collection) -> None:
+    """Wait until the builder of the dense index has ended."""
+    collection._dense._wait_for_builder()  # what close and flush wait for as well
+
+
+def found(collection: Collection, vector: NDArray[np.float32], k: int = 5) -> list[str]:
+    """Return the ids of the nearest."""
+    return [doc.id for doc in collection.fetch(collection.dense(vector, k).rows) if doc]
+
+
+def test_a_search_is_answered_when_a_base_is_being_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches and writes go on exactly while the graph is made, and what they changed is right once it is there."""
+    gate = Gate(monkeypatch)
+    given = documents(3000)
+    with Collection.open(tmp_path / "db", GRAPH) as collection:
+        collection.write(given)
+        assert found(collection, given[7].vector)[0] == "d7"  # type: ignore[arg-type]  # it has one
+        assert gate.reached.wait(WAIT_S)
+        info: Any = collection.info()["dense"]
+        assert (info["kind"], info["base"], info["tail"], info["state"]) == (
+            "exact",
+            0,
+            3000,
+            "building beside searches",
+        )
+        collection.delete(["d7"])
+        collection.write(documents(10, start=5000))
+        assert found(collection, given[7].vector)[0] != "d7"  # type: ignore[arg-type]  # as above
+        gate.opened.set()
+        finished(collection)
+        info = collection.info()["dense"]
+        assert (info["kind"], info["base"], info["tail"], info["tombstones"]) == ("HNSW16", 3000, 10, 1)
+        assert "state" not in info
+        assert "d7" not in found(collection, given[7].vector, 50)  # type: ignore[arg-type]  # as above
+        for doc in (given[0], given[2999], *documents(10, start=5000)):
+            assert found(collection, doc.vector, 1) == [doc.id]  # type: ignore[arg-type]  # as above
+
+
+def test_the_base_is_given_up_when_the_collection_is_closed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing a keeper ends its builder at the next batch, and nothing of the half-made base is kept."""
+    gate = Gate(monkeypatch)
+    with Collection.open(tmp_path / "db", GRAPH) as collection:
+        collection.write(documents(3000))
+        collection.dense(vectors(1)[0], 1)
+        assert gate.reached.wait(WAIT_S)
+        closing = threading.Thread(target=collection._dense.close)
+        closing.start()
+        assert collection._dense._stopping.wait(WAIT_S)
+        gate.opened.set()
+        closing.join(WAIT_S)
+        assert not closing.is_alive()
+        assert not (tmp_path / "db" / "dense").exists()
+
+
+def test_the_base_is_there_when_a_collection_is_refreshed_or_flushed(tmp_path: Path) -> None:
+    """Who asks for complete indexes waits for the graph, also if a search has started it."""
+    with Collection.open(tmp_path / "db", GRAPH) as collection:
+        collection.write(documents(3000))
+        collection.dense(vectors(1)[0], 1)
+        collection.refresh()
+        info: Any = collection.info()["dense"]
+        assert (info["base"], info["tail"]) == (3000, 0)
+        collection.write(documents(2500, start=3000))
+        collection.flush()
+        info = collection.info()["dense"]
+        assert (info["base"], info["tail"]) == (5500, 0)
+
+
+def test_a_search_goes_on_when_a_base_cannot_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the builder raised is told by `info`; hits are exact meanwhile."""
+    monkeypatch.setattr("vectorsearch.index.opening.base_plan", lambda _: BasePlan("IVF4,PQ7", 200))
+    given = documents(300)
+    collection = Collection.open(tmp_path / "db", GRAPH)
+    collection.write(given)
+    assert found(collection, given[3].vector, 1) == ["d3"]  # type: ignore[arg-type]  # it has one
+    finished(collection)
+    info: Any = collection.info()["dense"]
+    assert "'IVF4,PQ7' doesn't fit vectors of 16 numbers" in info["fault"]
+    with pytest.raises(InvalidInput, match="doesn't fit"):
+        collection.close()
+
+
+@pytest.mark.parametrize("factory", ["HNSW16", "HNSW16,SQ8", "SQ8", "SQfp16", "IVF16,Flat", "IVF16,SQ8", "IVF4,PQ2"])
+def test_a_base_finds_what_is_nearest_when_it_was_tuned(tmp_path: Path, factory: str) -> None:
+    """Each kind of base is searched so widely that its recall is what is wanted, and it keeps that on disk."""
+    store = Store(tmp_path / "db", durable=False)
+    store.write(documents(6000))
+
+    def opened() -> FaissIndex:
+        plan = BasePlan(factory, 1000)
+        return FaissIndex(plan, tmp_path / "dense", database=store.uuid, newest_seq=store.seq, fetch=store.vectors_of)
+
+    index = opened()
+    with store.snapshot() as snapshot:
+        index.catch_up(snapshot, lambda _: None)
+    assert index.info()["kind"] == factory
+    assert float(str(index.info()["recall"])) >= recall.WANTED
+    index.save(durable=True)
+    again = opened()
+    assert again.info() == {**index.info(), "origin": "loaded at change 6000"}
+    for query in vectors(5, seed=77):
+        assert again.search(query, 10).rows.tolist() == index.search(query, 10).rows.tolist()
+    store.close()
+
+
+@pytest.mark.parametrize(("factory", "exact"), [("HNSW16", True), ("HNSW16,SQ8", False)])
+def test_a_base_that_finds_too_little_is_told_or_scanned_when_it_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factory: str, *, exact: bool
+) -> None:
+    """Below the floor, whole vectors are scanned, and codes are searched as widely as can be; the recall says which."""
+    store = Store(tmp_path / "db", durable=False)
+    store.write(documents(1000))
+    with store.snapshot() as snapshot:
+        base = faiss_base.build(BasePlan(factory, 1), lambda: snapshot.vectors(0), 1000, store.vectors_of)
+    assert base is not None
+    monkeypatch.setattr(recall, "_recall", lambda *_: 0.5)
+    tuned = recall.tuned(base)
+    assert (tuned.reach is None, tuned.recall) == ((True, 1.0) if exact else (False, 0.5))
+    assert recall.checked(replace(base, reach=Reach(16))).reach == (None if exact else Reach(16))
+    store.close()
+
+
+def test_reaches_are_narrow_first_when_they_are_tried() -> None:
+    """Lists are visited from few to all, codes refined from little to much, and a scan has nothing to choose."""
+    assert [r.breadth for r in base_plan("IVF100,Flat").reaches()] == [16, 32, 64, 100]
+    assert [r.refine for r in base_plan("SQ8").reaches()] == [2, 4, 16, 64]
+    assert base_plan("HNSW32").reaches()[0] == Reach(128)
+    assert base_plan("Flat").reaches() == [Reach(0)]
