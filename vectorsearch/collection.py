@@ -8,6 +8,7 @@ import numpy as np
 
 from backends.errors import InvalidInput
 from vectorsearch.index.allowed_rows import AllowedRows
+from vectorsearch.index.analyzer import Analyzer
 from vectorsearch.index.filters import fields_of, has_field, parse_filter, plain_filter
 from vectorsearch.index.opening import check_settings, open_indexes
 from vectorsearch.storage.errors import DimensionMismatch, NonFiniteVector
@@ -167,12 +168,28 @@ class Collection:
         with self._store.snapshot() as snapshot:
             yield from snapshot.iter(vectors=vectors)
 
-    def lexical(self, query: str, k: int, filter: Filter | None = None) -> Candidates:  # noqa: A002 -- the field's word
+    def lexical(
+        self,
+        query: str,
+        k: int,
+        filter: Filter | None = None,  # noqa: A002 -- the field's word
+        *,
+        phrases: Sequence[str] = (),
+        title_weight: float = 0.0,
+    ) -> Candidates:
         """Return the `k` documents whose words match `query` best, by BM25; empty if no word does.
 
-        No text can raise. `filter` holds metadata that a document must have.
+        No text can raise. A document must fulfil `filter` and hold each of `phrases`. Its score is that of title and
+        text together, plus `title_weight` times that of its title among titles.
         """
-        return self._lexical.current().search(query, k, parse_filter(filter))
+        condition = parse_filter(filter)
+        index = self._lexical.current()
+        return index.search(query, k, condition, phrases=phrases, title_weight=title_weight)
+
+    def highlights(self, query: str, text: str) -> list[tuple[int, int]]:
+        """Return where in `text` the query's words are, in any form that counts as the same: (start, end), in order."""
+        analyzer = Analyzer(self._settings.language)
+        return analyzer.spans(text, set(analyzer.words(query)))
 
     def dense(self, vector: NDArray[np.float32], k: int, filter: Filter | None = None) -> Candidates:  # noqa: A002
         """Return the `k` documents whose vectors are nearest to `vector` float32[dim], by cosine.

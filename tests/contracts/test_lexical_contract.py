@@ -284,6 +284,48 @@ def test_rows_that_fulfil_a_condition_are_found_when_documents_have_no_words(lex
     assert lexical.index.rows_where(parse_filter({"x": 1})).tolist() == [1]
 
 
+def test_a_title_counts_more_when_it_has_a_weight(lexical: Any) -> None:
+    """The score is that of title and text together, plus the weight times that of the title among all titles."""
+    given = {"d0": ("apple pie", "sugar flour"), "d1": ("", "apple day apple"), "d2": ("flour", "apple sugar apple")}
+    lexical.write(*(Document(doc_id, text, title) for doc_id, (title, text) in given.items()))
+    full = {doc_id: f"{title} {text}".split() for doc_id, (title, text) in given.items()}
+    titles = {doc_id: title.split() for doc_id, (title, _) in given.items()}
+    whole, alone = bm25(full, ["apple", "flour"]), bm25(titles, ["apple", "flour"])
+    wanted = {doc_id: whole[doc_id] + 2.5 * alone.get(doc_id, 0) for doc_id in whole}
+    result = lexical.index.search("apple flour", 10, title_weight=2.5)
+    scores = dict(zip(lexical.ids(result), result.scores.tolist(), strict=True))
+    assert scores == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("phrase", "ids"),
+    [
+        ("machine learning", ["d0", "d3", "d4"]),
+        ("learning machines", ["d1", "d3"]),
+        ("state of the art", ["d2"]),
+        ("the", ["d0", "d1", "d2", "d3", "d4"]),
+        ("苹果", ["d3"]),
+        ("果苹", ["d4"]),
+        ("learning 苹果", ["d3"]),
+        ('"AND (', ["d0", "d1", "d2", "d3", "d4"]),
+        ("apple pie", []),
+        ("apple's", ["d0", "d1", "d2", "d3", "d4"]),
+    ],
+)
+def test_only_documents_with_the_phrase_are_found_when_there_is_one(lexical: Any, phrase: str, ids: list[str]) -> None:
+    """The words of a phrase stand side by side in any form of theirs, stop words between them left out."""
+    lexical.write(
+        Document("d0", "apple: machine learning in brief"),
+        Document("d1", "apple: a learning machine"),
+        Document("d2", "apple: the state of the art"),
+        Document("d3", "apple: machines learn; machine-learning 我喜欢苹果"),
+        Document("d4", "apple: a machine that is learning slowly 果 苹"),
+    )
+    result = lexical.index.search("apple", 10, phrases=[phrase])
+    assert sorted(lexical.ids(result)) == ids
+    assert set(result.scores.tolist()) <= set(lexical.index.search("apple", 10).scores.tolist())
+
+
 def test_index_is_the_same_when_it_is_opened_again(lexical: Any) -> None:
     """Saved, opened and caught up, an index answers as it did, with the changes since it was saved."""
     corpus = texts(120, seed=4)

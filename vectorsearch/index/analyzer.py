@@ -8,9 +8,13 @@ import unicodedata
 from functools import cached_property
 from importlib.metadata import version
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backends.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
 _VERSION = 1
 # Snowball's names of the languages that Tantivy has both a stemmer and a stop list for.
@@ -47,6 +51,9 @@ _WORD = re.compile(f"{_NAMED_BY_SIGN}|{_LETTER}+")
 _ENGLISH_WORD = re.compile(f"{_NAMED_BY_SIGN}|{_LETTER}+(?:'{_LETTER}+)*")
 _LONGEST_WORD = 128  # characters; what is longer is data, and is found by its beginning
 _REMEMBERED = 200_000
+_SPACED = f"(?:(?![{_UNSPACED}]){_LETTER})+"
+# What a highlight covers: a character of an unspaced script, or a word.
+_HIGHLIGHTED = re.compile(f"[{_UNSPACED}]|[^\\W_](?:\\+\\+|#)(?!\\w)|{_SPACED}(?:['\u2019]{_SPACED})*")
 
 
 class Analyzer:
@@ -75,16 +82,37 @@ class Analyzer:
         """Return the words of a document or a query, in order; a text without any gives an empty list."""
         if text.isascii():
             return self._stemmed(self._word.findall(text.lower()))
-        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).replace("\u2019", "'")
         words: list[str] = []
-        # The pattern has one group, so the odd parts are the unspaced runs.
-        for number, part in enumerate(_UNSPACED_RUN.split(folded)):
-            if number % 2:
+        for part, unspaced in _parts(text):
+            if unspaced:
                 words += part
                 words += map("".join, pairwise(part))
             else:
                 words += self._stemmed(self._word.findall(part))
         return words
+
+    def sequences(self, phrase: str) -> list[list[str]]:
+        """Return the words of a phrase as `words` gives them side by side: one list, or more where scripts change.
+
+        Stop words are left out, so a phrase spans them.
+        """
+        found = [list(part) if u else self._stemmed(self._word.findall(part)) for part, u in _parts(phrase)]
+        return [sequence for sequence in found if sequence]
+
+    def spans(self, text: str, wanted: AbstractSet[str]) -> list[tuple[int, int]]:
+        """Return where in `text` the words are that `words` would give as one of `wanted`: (start, end), in order.
+
+        Spans that touch, as those of neighbours in a script without spaces do, are one.
+        """
+        spans: list[tuple[int, int]] = []
+        for match in _HIGHLIGHTED.finditer(text):
+            if wanted.isdisjoint(self.words(match.group())):
+                continue
+            if spans and spans[-1][1] == match.start():
+                spans[-1] = (spans[-1][0], match.end())
+            else:
+                spans.append(match.span())
+        return spans
 
     def _stemmed(self, words: list[str]) -> list[str]:
         if self.language is None:
@@ -110,3 +138,11 @@ class Analyzer:
         name = _LANGUAGES[self.language or "en"]
         builder = TextAnalyzerBuilder(Tokenizer.raw())
         return builder.filter(Filter.stopword(name)).filter(Filter.stemmer(name)).build()
+
+
+def _parts(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the folded text in parts, each with whether its script has no spaces."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).replace("\u2019", "'")
+    # The pattern has one group, so the odd parts are the unspaced runs.
+    for number, part in enumerate(_UNSPACED_RUN.split(folded)):
+        yield part, bool(number % 2)

@@ -11,7 +11,7 @@ from vectorsearch.storage.errors import IndexUnwritable
 from vectorsearch.types import Candidates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -76,9 +76,19 @@ class DenseIndex(DerivedIndex, Protocol):
 class LexicalIndex(DerivedIndex, Protocol):
     """BM25 over words."""
 
-    def search(self, query: str, k: int, condition: Condition | None = None) -> Candidates:
+    def search(
+        self,
+        query: str,
+        k: int,
+        condition: Condition | None = None,
+        *,
+        phrases: Sequence[str] = (),
+        title_weight: float = 0.0,
+    ) -> Candidates:
         """Return the `k` live rows that match best, or fewer: a row without any word of the query is no match.
 
+        A row must hold each of `phrases`: its words side by side, as `Analyzer.sequences` cuts them. A row's score is
+        that of its title and text together, plus `title_weight` times the score of its title among all titles.
         `condition` limits the rows, and adds nothing to a score. A word that the query repeats counts as often.
         Scores are positive; equal ones are ordered by row.
         """

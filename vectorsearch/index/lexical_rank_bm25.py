@@ -14,6 +14,8 @@ from vectorsearch.index.filters import holds
 from vectorsearch.index.metadata_terms import metadata_terms
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from vectorsearch.index.analyzer import Analyzer
@@ -43,6 +45,7 @@ class _State:
 
     seq: int = 0
     words: dict[int, list[str]] = field(default_factory=dict)
+    titles: dict[int, list[str]] = field(default_factory=dict)
     terms: dict[int, frozenset[str]] = field(default_factory=dict)
 
 
@@ -64,26 +67,37 @@ class RankBM25Index:
         """Apply every change after `seq`."""
         if self.seq < snapshot.floor:
             self.close()
-        words, terms = dict(self._state.words), dict(self._state.terms)
+        words, titles, terms = dict(self._state.words), dict(self._state.titles), dict(self._state.terms)
         for row in snapshot.deleted_after(self.seq).tolist():
-            words.pop(row, None)
-            terms.pop(row, None)
+            for values in (words, titles, terms):
+                values.pop(row, None)
         for batch in snapshot.texts(self.seq):
-            for row, text, metadata in batch:
-                words[row], terms[row] = self._analyzer.words(text), frozenset(metadata_terms(metadata))
+            for row, title, text, metadata in batch:
+                words[row], titles[row] = self._analyzer.words(text), self._analyzer.words(title)
+                terms[row] = frozenset(metadata_terms(metadata))
             advance(len(batch))
-        self._state = _State(snapshot.seq, words, terms)
+        self._state = _State(snapshot.seq, words, titles, terms)
 
-    def search(self, query: str, k: int, condition: Condition | None = None) -> Candidates:
+    def search(
+        self,
+        query: str,
+        k: int,
+        condition: Condition | None = None,
+        *,
+        phrases: Sequence[str] = (),
+        title_weight: float = 0.0,
+    ) -> Candidates:
         """Return the `k` live rows that match best; a word that the query repeats counts as often."""
         words = self._analyzer.words(query)
         if not words or k <= 0:
             return no_candidates()
         scorer = self._current()
-        rows, scores = scorer.rows, scorer.scores(words)
+        rows, scores = scorer.rows, scorer.scores(words, title_weight)
         kept = scores > 0
         if condition is not None:
             kept &= np.isin(rows, scorer.rows_where(condition), assume_unique=True)
+        for phrase in phrases:
+            kept &= scorer.have(self._analyzer.sequences(phrase))
         return best(rows[kept], scores[kept], k)
 
     def rows_where(self, condition: Condition) -> NDArray[np.int64]:
@@ -116,16 +130,32 @@ class RankBM25Index:
 class _Scorer:
     def __init__(self, state: _State) -> None:
         self.rows = np.fromiter(state.words, dtype=np.int64, count=len(state.words))
-        # The package divides by the number of documents and of words.
-        any_words = any(state.words.values())
-        self._bm25 = PositiveBM25(list(state.words.values()), k1=K1, b=B) if any_words else None
+        self._words = list(state.words.values())
         self._terms = list(state.terms.values())
+        self._bm25 = _scorer(self._words)
+        self._titles = _scorer(list(state.titles.values()))
 
-    def scores(self, words: list[str]) -> NDArray[np.float32]:
-        if self._bm25 is None:
-            return np.zeros(len(self.rows), dtype=np.float32)
-        return np.asarray(self._bm25.get_scores(words), dtype=np.float32)
+    def scores(self, words: list[str], title_weight: float) -> NDArray[np.float32]:
+        scores = np.zeros(len(self.rows))
+        if self._bm25 is not None:
+            scores += self._bm25.get_scores(words)
+        if self._titles is not None and title_weight > 0:
+            scores += title_weight * self._titles.get_scores(words)
+        return scores.astype(np.float32)
+
+    def have(self, sequences: list[list[str]]) -> NDArray[np.bool_]:
+        return np.array([all(_holds(words, sequence) for sequence in sequences) for words in self._words], np.bool_)
 
     def rows_where(self, condition: Condition) -> NDArray[np.int64]:
         kept = np.fromiter((holds(condition, terms) for terms in self._terms), dtype=np.bool_, count=len(self.rows))
         return self.rows[kept]
+
+
+def _scorer(documents: list[list[str]]) -> PositiveBM25 | None:
+    # The package divides by the number of documents and of words.
+    return PositiveBM25(documents, k1=K1, b=B) if any(documents) else None
+
+
+def _holds(words: list[str], sequence: list[str]) -> bool:
+    n = len(sequence)
+    return any(words[i : i + n] == sequence for i in range(len(words) - n + 1))

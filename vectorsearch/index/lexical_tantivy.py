@@ -24,7 +24,7 @@ from vectorsearch.storage import failpoints, manifest
 from vectorsearch.storage.files import fsync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _HEAP_NBYTES = 15_000_000  # the least that Tantivy takes
 _BULK_HEAP_NBYTES = 60_000_000
 _BULK_ROWS = 10_000
+_FIELDS_VERSION = 2  # raised with the schema: indexes made with another are built again
 _DEAD_SHARE = 0.1  # deleted documents count in the idf until they are merged away, which the binding can't ask for
 _LOCKS = (".tantivy-writer.lock", ".tantivy-meta.lock")
 _DELETED_AT_ONCE = 1000
@@ -47,7 +48,9 @@ _DELETED_AT_ONCE = 1000
 def _schema() -> Any:  # noqa: ANN401 -- Tantivy's own type
     builder = tantivy.SchemaBuilder()
     builder.add_unsigned_field("row", indexed=True, fast=True)
-    builder.add_text_field("body", tokenizer_name="whitespace", index_option="freq")  # words come split already
+    # Words come split already. Positions are for phrases (README.md has what they cost).
+    builder.add_text_field("body", tokenizer_name="whitespace", index_option="position")
+    builder.add_text_field("title", tokenizer_name="whitespace", index_option="freq")
     builder.add_text_field("terms", tokenizer_name="raw", index_option="basic")
     return builder.build()
 
@@ -93,7 +96,8 @@ class TantivyIndex:
 
     @property
     def _layout(self) -> str:
-        return f"tantivy {version('tantivy')}, {self._analyzer.fingerprint}, terms {TERMS_VERSION}"
+        versions = f"terms {TERMS_VERSION}, fields {_FIELDS_VERSION}"
+        return f"tantivy {version('tantivy')}, {self._analyzer.fingerprint}, {versions}"
 
     def catch_up(self, snapshot: Snapshot, advance: Advance, *, build: bool = True) -> None:  # noqa: ARG002 -- the protocol's argument
         """Apply every change after `seq`; build again when too many documents are dead."""
@@ -108,17 +112,30 @@ class TantivyIndex:
             self._write(state.index, snapshot, state.seq, gone, advance)
         self._state = _State(snapshot.seq, state.index, state.index.searcher(), state.folder, dead)
 
-    def search(self, query: str, k: int, condition: Condition | None = None) -> Candidates:
+    def search(
+        self,
+        query: str,
+        k: int,
+        condition: Condition | None = None,
+        *,
+        phrases: Sequence[str] = (),
+        title_weight: float = 0.0,
+    ) -> Candidates:
         """Return the `k` live rows that match best; a word that the query repeats counts as often."""
         state, repeated = self._state, Counter(self._analyzer.words(query))
         k = min(k, state.searcher.num_docs)  # Tantivy allocates for all k, and ends the process where it can't
         if not repeated or k <= 0:
             return no_candidates()
-        words = [(Occur.Should, _weighted(word, times)) for word, times in repeated.items()]
+        words = [(Occur.Should, _boosted(_term("body", word), times)) for word, times in repeated.items()]
+        if title_weight > 0:
+            titles = {word: times * title_weight for word, times in repeated.items()}
+            words += [(Occur.Should, _boosted(_term("title", word), weight)) for word, weight in titles.items()]
+        limits = [] if condition is None else [filter_query(_SCHEMA, condition)]
+        for phrase in phrases:
+            limits += [_side_by_side(sequence) for sequence in self._analyzer.sequences(phrase)]
         wanted = Query.boolean_query(words)
-        if condition is not None:
-            limit = filter_query(_SCHEMA, condition)
-            wanted = Query.boolean_query([(Occur.Must, wanted), (Occur.Must, limit)])
+        if limits:
+            wanted = Query.boolean_query([(Occur.Must, part) for part in (wanted, *limits)])
         return _top(state.searcher, wanted, k)
 
     def rows_where(self, condition: Condition) -> NDArray[np.int64]:
@@ -214,6 +231,8 @@ class TantivyIndex:
         document = tantivy.Document()
         document.add_unsigned("row", text.row)
         document.add_text("body", " ".join(self._analyzer.words(text.text)))
+        if text.title:
+            document.add_text("title", " ".join(self._analyzer.words(text.title)))
         for term in metadata_terms(text.metadata):
             document.add_text("terms", term)
         return document
@@ -226,11 +245,16 @@ class TantivyIndex:
 
 
 def _term(name: str, value: str | int) -> Any:  # noqa: ANN401 -- Tantivy's own type
-    return Query.term_query(_SCHEMA, name, value, index_option="freq" if name == "body" else "basic")
+    return Query.term_query(_SCHEMA, name, value, index_option="basic" if name in ("row", "terms") else "freq")
 
 
-def _weighted(word: str, times: int) -> Any:  # noqa: ANN401 -- Tantivy's own type
-    return _term("body", word) if times == 1 else Query.boost_query(_term("body", word), float(times))
+def _boosted(query: Any, weight: float) -> Any:  # noqa: ANN401 -- Tantivy's own type
+    return query if weight == 1 else Query.boost_query(query, float(weight))
+
+
+def _side_by_side(words: list[str]) -> Any:  # noqa: ANN401 -- Tantivy's own type
+    query = _term("body", words[0]) if len(words) == 1 else Query.phrase_query(_SCHEMA, "body", [*words])
+    return Query.const_score_query(query, 0.0)
 
 
 def _delete(writer: Any, rows: list[int]) -> None:  # noqa: ANN401 -- Tantivy's own type

@@ -25,7 +25,8 @@ class IndexedText(NamedTuple):
     """What a lexical index needs of one document."""
 
     row: int
-    text: str
+    title: str
+    text: str  # the title included, as in `Document.full_text`
     metadata: Metadata
 
 
@@ -41,6 +42,11 @@ def to_batch(stored: Sequence[tuple[int, bytes]]) -> VectorBatch:
     rows = np.fromiter((row for row, _ in stored), dtype=np.int64, count=len(stored))
     flat = np.frombuffer(b"".join(blob for _, blob in stored), dtype="<f4")
     return VectorBatch(rows, flat.reshape(len(stored), -1 if stored else 0))
+
+
+def _indexed(row: int, title: str, metadata: str, text: str) -> IndexedText:
+    full_text = f"{title} {text}" if title else text
+    return IndexedText(row, title, full_text, json.loads(metadata) if metadata != "{}" else {})
 
 
 class Snapshot:
@@ -78,10 +84,7 @@ class Snapshot:
         query = "SELECT row, title, metadata, text FROM documents WHERE row > ? ORDER BY row"
         cursor = self._conn.execute(query, (since,))
         while batch := cursor.fetchmany(_TEXT_BATCH_ROWS):
-            yield [
-                IndexedText(row, f"{title} {text}" if title else text, json.loads(metadata) if metadata != "{}" else {})
-                for row, title, metadata, text in batch
-            ]
+            yield [_indexed(*stored) for stored in batch]
 
     def iter(self, *, vectors: bool) -> Iterator[Document]:
         """Yield every live document, in the order of insertion."""

@@ -70,3 +70,25 @@ def test_words_are_the_same_when_threads_share_an_analyser() -> None:
     for thread in threads:
         thread.join()
     assert found == [wanted] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "marked"),
+    [
+        ("Parsing CSV files: he parses.", "parse csv", ["Parsing", "CSV", "parses"]),
+        ("Café, cafe\u0301 and CAFÉ", "café", ["Café", "cafe\u0301", "CAFÉ"]),
+        ("我喜欢苹果 apples", "苹果 apple", ["苹果", "apples"]),
+        ("用pythonの本", "python", ["python"]),
+        ("\uff46\uff55\uff4c\uff4c width", "full", ["\uff46\uff55\uff4c\uff4c"]),
+        ("C++ and C# and c", "c++", ["C++"]),
+        ("the reader's view", "reader", ["reader's"]),
+        ("nothing here", "apple", []),
+        ("", "apple", []),
+        ("AND ( NEAR \x00", 'NEAR("', ["NEAR"]),
+    ],
+)
+def test_words_are_marked_where_they_stand_when_a_query_has_them(text: str, query: str, marked: list[str]) -> None:
+    """Spans are offsets into the text as it was given, and cover every form that the index takes for the word."""
+    analyzer = Analyzer("en")
+    spans = analyzer.spans(text, set(analyzer.words(query)))
+    assert [text[start:end] for start, end in spans] == marked
