@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from backends.errors import InvalidInput
@@ -17,9 +18,8 @@ from vectorsearch.searcher import Searcher, SearchOptions
 from vectorsearch.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import ExitStack
-    from pathlib import Path
     from types import TracebackType
 
     from numpy.typing import ArrayLike
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from vectorsearch.query.fusion import Fusion
     from vectorsearch.query.request import OnRerankError
     from vectorsearch.results import SearchResult
-    from vectorsearch.types import Document, Filter, Mode
+    from vectorsearch.types import Document, Filter, Metadata, Mode
+    from vectorsearch.upkeep import Compaction, Verification
     from vectorsearch.writer import Rows
 
 
@@ -84,13 +85,30 @@ class Database:
         """Store documents, replacing those whose id is known, and return how many; otherwise as `add`."""
         return self._writer.write(docs, replace=True)
 
-    def delete(self, ids: Iterable[str]) -> int:
-        """Delete documents by id, in one transaction, and return how many existed."""
+    def delete(self, ids: Iterable[str] | None = None, *, filter: Filter | None = None) -> int:  # noqa: A002 -- the field's own word
+        """Delete documents by id, or all that a filter lets through, in one transaction; return how many existed.
+
+        Raises:
+            InvalidInput: both are given, or neither, or the filter lets everything through.
+        """
+        if (ids is None) == (filter is None):
+            raise InvalidInput("name the documents to delete either by ids or by a filter")
+        if filter is not None:
+            return self._collection.delete_where(filter)
         if isinstance(ids, str):
             return self._collection.delete([ids])
         if not isinstance(ids, Iterable):
             raise InvalidInput(f"ids is {ids!r}: give a list of ids")
         return self._collection.delete([as_id(value) for value in ids])
+
+    def update_metadata(self, changes: Mapping[str, Metadata], *, replace: bool = False) -> int:
+        """Change the metadata of documents by id, in one transaction, and return how many existed.
+
+        Fields that a change doesn't name stay, unless `replace` is set. Nothing is embedded again.
+        """
+        if not isinstance(changes, Mapping):
+            raise InvalidInput(f"changes is {changes!r}: give a mapping from id to metadata")
+        return self._collection.update_metadata({as_id(i): given for i, given in changes.items()}, replace=replace)
 
     def get(self, doc_id: str) -> Document | None:
         """Return the document, vector included, or None if there is none."""
@@ -207,6 +225,26 @@ class Database:
     def info(self) -> dict[str, Any]:
         """Return the database's settings, sizes and the state of its derived files, as plain values."""
         return self._collection.info()
+
+    def verify(self, progress: Callable[[int, int], None] | None = None) -> Verification:
+        """Check every document, vector and file, and that the indexes find what is stored; nothing is changed."""
+        return self._collection.upkeep.verify(progress)
+
+    def repair(self, progress: Callable[[int, int], None] | None = None) -> Verification:
+        """Mend what can be, build both indexes again from the documents, and return what is still at fault."""
+        return self._collection.upkeep.repair(progress)
+
+    def compact(self) -> Compaction:
+        """Give the room of deleted documents back to the disk, and make the indexes as if they had never been."""
+        return self._collection.upkeep.compact()
+
+    def snapshot(self, path: str | Path) -> None:
+        """Write a copy of the database as of this moment to the new folder `path`, while it is in use.
+
+        Raises:
+            NotADatabase: there is something at `path` already.
+        """
+        self._collection.upkeep.snapshot(Path(path))
 
     def close(self) -> None:
         """Write derived files, unload the models and release the lock; closing again is harmless."""

@@ -380,3 +380,30 @@ def test_model_is_refused_when_it_is_no_name(open_database: OpenDatabase) -> Non
         open_database(embed=5)
     with pytest.raises(UnknownModel):
         open_database(embed="")
+
+
+def test_documents_are_deleted_and_changed_when_asked_for_by_filter_or_id(open_database: OpenDatabase) -> None:
+    """`delete` takes ids or a filter, never both or neither; `update_metadata` changes what filters see."""
+    with open_database() as db:
+        db.add([{"id": f"d{i}", "text": "apple", "year": 2000 + i} for i in range(5)])
+        assert db.delete(filter={"year": {"$lt": 2002}}) == 2
+        assert db.update_metadata({"d3": {"year": 1999}, "gone": {}}) == 1
+        assert [hit.id for hit in db.search("apple", filter={"year": {"$lt": 2002}}, mode="lexical")] == ["d3"]
+        for wrong in ({}, {"ids": ["d3"], "filter": {"year": 1}}):
+            with pytest.raises(InvalidInput, match="either by ids or by a filter"):
+                db.delete(**wrong)
+        with pytest.raises(InvalidInput, match="mapping from id to metadata"):
+            db.update_metadata([("d3", {})])  # type: ignore[arg-type]  # the mistake
+
+
+def test_a_copy_holds_everything_when_a_snapshot_is_taken(open_database: OpenDatabase, tmp_path: Path) -> None:
+    """`snapshot`, `verify`, `repair` and `compact` are the database's own methods."""
+    with open_database() as db:
+        db.add([{"id": "a", "text": "apple"}, {"id": "b", "text": "pear"}])
+        db.delete("b")
+        assert db.compact().forgotten == 1
+        assert db.repair().ok
+        assert db.verify().documents == 1
+        db.snapshot(tmp_path / "copy")
+    with vs.open(tmp_path / "copy", embed=EMBEDDER, backend="fake") as copy:
+        assert [doc.id for doc in copy.iter()] == ["a"]

@@ -1,0 +1,78 @@
+"""`vectorsearch verify`, `repair`, `compact` and `snapshot`: looking after a database."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path  # noqa: TC003 -- typer reads the annotation
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from vectorsearch.cli import output
+from vectorsearch.cli.group import FAILED
+from vectorsearch.cli.opening import DatabaseFolder, open_existing
+
+if TYPE_CHECKING:
+    from vectorsearch.upkeep import Verification
+
+_SHOWN_FAULTS = 20
+
+
+def verify(*, db: DatabaseFolder, as_json: output.Json = False) -> None:
+    """Check a database: its file, every document and vector, and its indexes. Exit code 1 if there is a fault."""
+    with open_existing(db) as database, output.Meter("verifying", "documents") as meter:
+        found = database.verify(meter.update)
+    _report(db, found, as_json=as_json)
+
+
+def repair(*, db: DatabaseFolder, as_json: output.Json = False) -> None:
+    """Mend what can be mended, build the indexes again, and verify. Exit code 1 if a fault is left."""
+    with open_existing(db) as database, output.Meter("repairing", "documents") as meter:
+        found = database.repair(meter.update)
+    _report(db, found, as_json=as_json)
+
+
+def compact(*, db: DatabaseFolder, as_json: output.Json = False) -> None:
+    """Give the room of deleted documents back to the disk; needs as much again while it works."""
+    with open_existing(db) as database:
+        output.print_note("building the indexes without what was deleted")
+        gained = database.compact()
+    if as_json:
+        output.print_json({"db": str(db), **asdict(gained)})
+        return
+    sizes = (output.format_mib(size) for size in (gained.before_nbytes, gained.after_nbytes))
+    output.out.print(Text(f"{' → '.join(sizes)}, {output.counted(gained.forgotten, 'deletion')} forgotten"))
+
+
+def snapshot(
+    target: Annotated[Path, typer.Argument(help="New folder for the copy.", metavar="FOLDER")],
+    *,
+    db: DatabaseFolder,
+    as_json: output.Json = False,
+) -> None:
+    """Copy a database as of this moment, indexes included, also while another process writes to it."""
+    with open_existing(db) as database:
+        database.snapshot(target)
+        documents = database.count()
+    if as_json:
+        output.print_json({"db": str(db), "snapshot": str(target), "documents": documents})
+        return
+    output.out.print(Text(f"{output.counted(documents, 'document')} copied to {target}"))
+
+
+def _report(db: Path, found: Verification, *, as_json: bool) -> None:
+    if as_json:
+        faults = [asdict(fault) for fault in found.faults]
+        counts = {"documents": found.documents, "vectors": found.vectors}
+        output.print_json({"db": str(db), "ok": found.ok, **counts, "faults": faults})
+    else:
+        for fault in found.faults[:_SHOWN_FAULTS]:
+            output.print_error(str(fault))
+        if len(found.faults) > _SHOWN_FAULTS:
+            output.print_error(f"and {len(found.faults) - _SHOWN_FAULTS} more; --json lists them all")
+        verdict = "no fault" if found.ok else output.counted(len(found.faults), "fault")
+        counts = f"{output.counted(found.documents, 'document')}, {output.counted(found.vectors, 'vector')}"
+        output.out.print(Text(f"{verdict} in {counts}"))
+    if not found.ok:
+        raise typer.Exit(FAILED)
