@@ -18,6 +18,15 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is POSI
 
 WRITER = Path(__file__).with_name("writing_process.py")
 ROOT = WRITER.parents[2]
+FAILPOINTS = (
+    "store.after_delete",
+    "store.after_documents",
+    "store.before_commit",
+    "store.after_commit",
+    "files.before_replace",
+    "dense.before_manifest",
+    "lexical.after_commit",
+)
 
 
 class Model:
@@ -84,18 +93,7 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed_at_random(tmp_pa
         check(tmp_path / "db", model, pending)
 
 
-@pytest.mark.parametrize(
-    "failpoint",
-    [
-        "store.after_delete",
-        "store.after_documents",
-        "store.before_commit",
-        "store.after_commit",
-        "files.before_replace",
-        "dense.before_manifest",
-        "lexical.after_commit",
-    ],
-)
+@pytest.mark.parametrize("failpoint", FAILPOINTS)
 def test_nothing_acknowledged_is_lost_when_the_writer_is_killed_between_two_steps(
     tmp_path: Path, failpoint: str
 ) -> None:

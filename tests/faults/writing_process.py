@@ -44,7 +44,7 @@ def kill_at(count: int) -> None:
 
 
 def main() -> None:
-    """Write, delete, search and flush in turn."""
+    """Write, delete, search, flush and compact in turn."""
     folder, seed = Path(sys.argv[1]), int(sys.argv[2])
     if sys.argv[3:]:
         failpoints.arm(sys.argv[3], lambda: kill_at(int(sys.argv[4])))
@@ -68,6 +68,8 @@ def main() -> None:
             collection.lexical("apple", 5)
         if rng.random() < 0.3:
             collection.flush()
+        if rng.random() < 0.15:
+            collection.upkeep.compact()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ class CollectionMachine(RuleBasedStateMachine):
     def create(self, dense: str, lexical: str) -> None:
         """Open an empty collection."""
         self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name) / "db"
         self.settings = CollectionSettings(dense=dense, lexical=lexical)
         self.model: dict[str, Document] = {}
         self.number = 0
@@ -36,7 +38,7 @@ class CollectionMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         """Open the collection; without waiting for the disk, which a model can't see."""
-        self.collection = Collection.open(Path(self.folder.name), self.settings, durable=False)
+        self.collection = Collection.open(self.path, self.settings, durable=False)
 
     def document(self, doc_id: str, word: str, language: str | None) -> Document:
         """Give a document with a vector that no other has."""
@@ -72,6 +74,53 @@ class CollectionMachine(RuleBasedStateMachine):
         assert self.collection.delete(chosen) == len(known)
         for doc_id in known:
             del self.model[doc_id]
+
+    @rule(language=LANGUAGES, word=WORDS)
+    def delete_where(self, language: str | None, word: str) -> None:
+        """Delete what a filter with several operators lets through."""
+        wanted = {"$and": [{"lang": {"$in": [language, "fr"]}}, {"word": {"$ne": word}}]}
+        gone = [
+            i for i, doc in self.model.items() if doc.metadata["lang"] == language and doc.metadata.get("word") != word
+        ]
+        assert self.collection.delete_where(wanted) == len(gone)
+        for doc_id in gone:
+            del self.model[doc_id]
+
+    @rule(doc_id=IDS, word=WORDS, merge=st.booleans())
+    def update_metadata(self, doc_id: str, word: str, *, merge: bool) -> None:
+        """Change metadata, which moves a document to the end."""
+        change = {"word": word} if merge else {"word": word, "lang": "fr"}
+        assert self.collection.update_metadata({doc_id: change}, replace=not merge) == (doc_id in self.model)
+        if doc_id in self.model:
+            doc = self.model.pop(doc_id)
+            self.model[doc_id] = replace(doc, metadata={**doc.metadata, **change} if merge else change)
+
+    @rule(word=WORDS)
+    def search_by_range(self, word: str) -> None:
+        """Find what a range of strings lets through."""
+        inside = {i for i, doc in self.model.items() if str(doc.metadata.get("word", "")) >= word}
+        assert self.collection.count_where({"word": {"$gte": word}}) == len(inside)
+
+    @rule()
+    def compact(self) -> None:
+        """Forget what was deleted."""
+        self.collection.upkeep.compact()
+
+    @rule()
+    def repair(self) -> None:
+        """Build the indexes again; there is never a fault."""
+        assert self.collection.upkeep.repair().ok
+
+    @rule()
+    def go_on_with_a_snapshot(self) -> None:
+        """Copy the collection, close it, and go on with the copy."""
+        copy = tempfile.TemporaryDirectory()
+        self.collection.upkeep.snapshot(Path(copy.name) / "copy")
+        self.collection.close()
+        self.folder.cleanup()
+        self.folder = copy
+        self.path = Path(copy.name) / "copy"
+        self.open()
 
     @rule(word=WORDS, language=LANGUAGES)
     def search_words(self, word: str, language: str | None) -> None:
