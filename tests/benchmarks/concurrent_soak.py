@@ -2,9 +2,9 @@
 
 python tests/benchmarks/concurrent_soak.py [--seconds S] [--readers N] [--json]
 
-The writer adds, replaces, deletes and compacts. Each document has a version, and with it a word and a vector of its own. A
-reader notes the writer's change number before and after each search: what it finds must have been stored at some moment
-in between. Dense search is over a graph that is built beside the searches, again and again, since the database grows.
+The writer adds, replaces, deletes and compacts. Each document has a version, and with it a word and a vector of its
+own. A reader notes the writer's change number before and after each search: what it finds must have been stored at some
+moment in between. Dense search is over a graph that is built beside the searches, since the database grows.
 """
 
 from __future__ import annotations
