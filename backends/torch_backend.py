@@ -1,0 +1,167 @@
+"""PyTorch: serves a Hugging Face folder with safetensors, in float32 or bfloat16; the numerical reference."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib.util
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backends.base import Serves
+from backends.errors import InvalidModel, MissingExtra, TransientBackendError
+from backends.memory import trim
+from backends.onnx_backend import usable_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+    from backends.base import Backend, LoadedModel, ModelSpec
+    from backends.torch_model import Encoder
+
+SAFETENSORS = "model.safetensors"
+PART_TOKENS = 1024  # of one core's part of a batch
+WORKSPACE_NBYTES_PER_TOKEN = 24 * 1024
+
+
+def backend() -> Backend:
+    """Return this file's backend; the registry calls it on first use."""
+    return TorchBackend()
+
+
+class TorchBackend:
+    """Loads safetensors with PyTorch; without a precision, in the one that is faster here and keeps the answers."""
+
+    priority: int | None = 40
+    precisions = ("float32", "bfloat16")
+
+    def __init__(self, precision: str | None = None) -> None:
+        self._precision = precision
+        self.name = f"torch:{precision}" if precision else "torch"
+
+    def with_precision(self, precision: str) -> Backend:
+        """Return this backend in one precision."""
+        return TorchBackend(precision)
+
+    def can_serve(self, spec: ModelSpec) -> Serves:
+        """Say yes to safetensors of an architecture that is known here, where PyTorch is installed."""
+        missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+        if missing:
+            return Serves(ok=False, reason=f"{missing[0]} is not installed: pip install 'vectorsearch[torch]'")
+        if spec.weights_file != SAFETENSORS and not _lies_beside(spec):
+            is_graph = spec.weights_file.endswith(".onnx")
+            step = f": run 'vectorsearch models export {spec.name} --to safetensors'" if is_graph else ""
+            return Serves(
+                ok=False,
+                reason=f"it reads {SAFETENSORS}, and {spec.name!r} has only {spec.weights_file or 'no weights'}{step}",
+            )
+        architecture = _config(spec.folder).get("model_type")
+        if architecture is not None and not _is_known(str(architecture)):
+            return Serves(
+                ok=False,
+                reason=f"the installed transformers has no architecture {architecture!r}, and code that lies in a "
+                "model's folder is never run: pip install -U transformers",
+            )
+        return Serves(ok=True)
+
+    def estimate(self, spec: ModelSpec) -> int:
+        """Return the weights, both precisions of them where one is still to be chosen, and the workspace, in bytes."""
+        size = (spec.folder / SAFETENSORS).stat().st_size if _lies_beside(spec) else spec.weights_nbytes
+        factor = {"float32": 1.0, "bfloat16": 0.5}.get(self._precision or "", 1.5)
+        return int(size * factor) + workspace_nbytes(spec)
+
+    def load_model(self, spec: ModelSpec) -> LoadedModel:
+        """Load the weights; see `Backend.load_model`."""
+        try:
+            import torch  # noqa: F401, PLC0415  (heavy: only where a model is loaded)
+        except ImportError as exc:
+            raise MissingExtra("this model needs PyTorch: pip install 'vectorsearch[torch]'") from exc
+        from backends.torch_model import TorchModel, Workers, find_device  # noqa: PLC0415  (imports PyTorch)
+
+        device = find_device()
+        workers = Workers(usable_cores() if device.type == "cpu" else 0)
+        with ExitStack() as undo:
+            undo.callback(workers.close)
+            try:
+                encoder, precision = workers.submit(functools.partial(self._build, spec, device)).result()
+            except (RuntimeError, MemoryError, ImportError, ValueError, TypeError, KeyError) as exc:
+                if is_out_of_memory(exc):
+                    raise TransientBackendError(f"no memory to load model {spec.name!r} on {device}: {exc}") from exc
+                raise InvalidModel(f"PyTorch can't load {spec.folder}: {type(exc).__name__}: {exc}") from exc
+            undo.pop_all()
+        gc.collect()
+        trim()
+        return TorchModel(spec, encoder, workers, device=f"{device}:torch:{precision}", nbytes=workspace_nbytes(spec))
+
+    def _build(self, spec: ModelSpec, device: torch.device) -> tuple[Encoder, str]:
+        from backends import torch_precision  # noqa: PLC0415  (imports PyTorch)
+
+        make = functools.partial(_encoder, spec, device)
+        if self._precision or not torch_precision.bfloat16_pays(device):
+            precision = self._precision or "float32"
+            return make(precision), precision
+        fast = make("bfloat16")
+        ids = torch_precision.any_rows(int(_config(spec.folder).get("vocab_size", 1000)), device)
+        if torch_precision.bfloat16_agrees(spec.digest, ids, fast, lambda: make("float32")):
+            return fast, "bfloat16"
+        return make("float32"), "float32"
+
+
+def _encoder(spec: ModelSpec, device: torch.device, precision: str) -> Encoder:
+    """Return the encoder that is written out here where it computes this architecture, else transformers' module."""
+    import torch  # noqa: PLC0415  (heavy: only where a model is loaded)
+    from safetensors import SafetensorError  # noqa: PLC0415  (as above)
+    from safetensors.torch import load_file  # noqa: PLC0415  (as above)
+
+    from backends.bert_encoder import BertEncoder, is_written_out  # noqa: PLC0415  (imports PyTorch)
+
+    config = _config(spec.folder)
+    classify = spec.task == "cross-encode"
+    like = torch.empty(0, dtype=getattr(torch, precision), device=device)
+    try:
+        if is_written_out(config):
+            weights = load_file(spec.folder / SAFETENSORS)
+            return BertEncoder(config, weights, like=like, classify=classify, first_only=spec.pooling == "cls")
+        from backends.transformers_encoder import TransformersEncoder  # noqa: PLC0415  (imports transformers)
+
+        return TransformersEncoder(spec.folder, like=like, classify=classify)
+    except (OSError, SafetensorError) as exc:
+        raise InvalidModel(f"{spec.folder / SAFETENSORS} can't be read: {exc}") from exc
+
+
+def _lies_beside(spec: ModelSpec) -> bool:
+    """Return whether the folder has safetensors beside the ONNX graph that the spec is of."""
+    return spec.weights_file.endswith(".onnx") and (spec.folder / SAFETENSORS).is_file()
+
+
+def _config(folder: Path) -> Mapping[str, Any]:
+    """Return config.json; empty where the folder was not fetched yet."""
+    try:
+        found: Mapping[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as exc:
+        raise InvalidModel(f"can't read {folder / 'config.json'}: {exc}") from exc
+    return found
+
+
+def _is_known(architecture: str) -> bool:
+    """Return whether the installed transformers has this architecture, without importing it."""
+    package = importlib.util.find_spec("transformers")
+    places = (package.submodule_search_locations if package else None) or ()
+    return any((Path(place) / "models" / architecture.replace("-", "_")).is_dir() for place in places)
+
+
+def workspace_nbytes(spec: ModelSpec) -> int:
+    """Return what all cores together take beside the weights."""
+    return usable_cores() * max(PART_TOKENS, spec.max_length) * WORKSPACE_NBYTES_PER_TOKEN
+
+
+def is_out_of_memory(exc: BaseException) -> bool:
+    """Return whether this is PyTorch's way to say that memory, or an accelerator's, is not enough."""
+    words = ("out of memory", "not enough memory", "can't allocate memory", "bad_alloc")
+    return isinstance(exc, MemoryError) or any(word in str(exc).lower() for word in words)

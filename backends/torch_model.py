@@ -1,0 +1,185 @@
+"""A model that PyTorch has loaded: a batch is cut into parts, and each core computes a part alone.
+
+So no operator waits for another core, a part stays in its core's cache, and no row is padded beyond its own part; a
+processor that is busy with other work costs its share, and not a multiple of it (figures in README.md).
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+import torch
+
+from backends.base import TokenBatch
+from backends.errors import DeadlineExceeded, InferenceError, TransientBackendError
+from backends.memory import trim
+from backends.pooling import l2_normalize, require_finite
+from backends.torch_backend import PART_TOKENS, is_out_of_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+
+    from numpy.typing import NDArray
+
+    from backends.base import ModelSpec, Pooling
+    from backends.deadline import Deadline
+
+T = TypeVar("T")
+
+ACCELERATOR_TOKENS = 32_768  # of a part there
+
+
+class Encoder(Protocol):
+    """What computes: ids int64[n, length] and mask bool[n, length] (None: all real) to token vectors, or to logits."""
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of its weights."""
+
+    def __call__(self, ids: torch.Tensor, mask: torch.Tensor | None, types: torch.Tensor) -> torch.Tensor:
+        """Return [n, length, dim], [n, 1, dim] where only the first token is read, or [n]."""
+
+
+class Workers:
+    """Threads that run PyTorch's operators, each on one core; with `cores` 0 one thread, for an accelerator."""
+
+    def __init__(self, cores: int) -> None:
+        self.cores = max(1, cores)
+        if not cores:
+            self._pool = ThreadPoolExecutor(1, "torch")
+            return
+        usual = torch.get_num_threads()
+        self._pool = ThreadPoolExecutor(cores, "torch", torch.set_num_threads, (1,))
+        gate = threading.Barrier(cores)
+        list(self._pool.map(lambda _: gate.wait(), range(cores)))
+        # The setting is a thread's own, but also the first value of all threads to come: give that back.
+        torch.set_num_threads(usual)
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Run a function on one of the threads."""
+        return self._pool.submit(work)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
+
+
+class TorchModel:
+    """An encoder, the threads that run it, and how its answers are pooled; `nbytes` is its workspace."""
+
+    def __init__(self, spec: ModelSpec, encoder: Encoder, workers: Workers, *, device: str, nbytes: int) -> None:
+        self._spec = spec
+        self._device = device
+        self._place = torch.device(device.partition(":torch:")[0])
+        self._nbytes = encoder.nbytes + nbytes
+        self._workers = workers
+        self._pid = os.getpid()
+        # Guards `_encoder`, and lets one batch in at a time: a batch already uses every core, and a further one would
+        # take a workspace that nobody was charged for. Taken last; nothing is locked inside.
+        self._turn = threading.Lock()
+        self._encoder: Encoder | None = encoder
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the weights as they are kept, and of the workspace."""
+        return self._nbytes
+
+    @property
+    def device(self) -> str:
+        """Return the device, runtime and precision, such as `cpu:torch:bfloat16`."""
+        return self._device
+
+    def infer(self, batch: TokenBatch) -> NDArray[np.float32]:
+        """Return float32[n, dim] or float32[n] logits; see `LoadedModel.infer`."""
+        return self._infer(batch, None)
+
+    def infer_until(self, batch: TokenBatch, deadline: Deadline) -> NDArray[np.float32]:
+        """Answer, or give up between two parts of the batch once the deadline has passed; see `Stoppable`."""
+        return self._infer(batch, deadline)
+
+    def close(self) -> None:
+        """Free the weights and end the threads; waits for a batch that is under way."""
+        with self._turn:
+            self._encoder = None
+        self._workers.close()
+        gc.collect()
+        trim()
+
+    def _infer(self, batch: TokenBatch, deadline: Deadline | None) -> NDArray[np.float32]:
+        if os.getpid() != self._pid:
+            # The threads don't exist in a forked child: a run there would wait for them for ever.
+            raise InferenceError(
+                f"model {self._spec.name!r} was loaded before this process was forked: load it again in the child"
+            )
+        if not self._turn.acquire(timeout=-1 if deadline is None else deadline.left_s):
+            raise DeadlineExceeded(f"model {self._spec.name!r} was busy with other runs until the time was up")
+        try:
+            if self._encoder is None:
+                raise InferenceError(f"model {self._spec.name!r} is closed")
+            answers = self._run(self._encoder, batch, deadline)
+        finally:
+            self._turn.release()
+        require_finite(answers, self._spec.name)
+        return l2_normalize(answers) if self._spec.task == "embed" and self._spec.normalize else answers
+
+    def _run(self, encoder: Encoder, batch: TokenBatch, deadline: Deadline | None) -> NDArray[np.float32]:
+        most = PART_TOKENS if self._place.type == "cpu" else ACCELERATOR_TOKENS
+        parts = cut(batch, parts=self._workers.cores, most=most)
+        futures = [self._workers.submit(partial(self._part, encoder, part, deadline)) for part in parts]
+        wait(futures)
+        try:
+            return np.concatenate([future.result() for future in futures])
+        except (RuntimeError, MemoryError, IndexError, ValueError) as exc:
+            kind = TransientBackendError if is_out_of_memory(exc) else InferenceError
+            raise kind(f"PyTorch failed on a batch of {batch.shape} for model {self._spec.name!r}: {exc}") from exc
+
+    def _part(self, encoder: Encoder, part: TokenBatch, deadline: Deadline | None) -> NDArray[np.float32]:
+        if deadline is not None:
+            deadline.check(f"model {self._spec.name!r} was stopped in a batch")
+        ids, mask, types = (
+            torch.from_numpy(np.ascontiguousarray(values)).to(self._place)
+            for values in (part.input_ids, part.attention_mask, part.token_type_ids)
+        )
+        with torch.inference_mode():
+            answer = encoder(ids, None if part.attention_mask.all() else mask.bool(), types).float()
+            pooled = answer if answer.ndim == 1 else _pool(answer, mask, self._spec.pooling)
+            return np.asarray(pooled.cpu().numpy(), np.float32)
+
+
+def find_device() -> torch.device:
+    """Return the accelerator that PyTorch can use here, or the processor."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", 0)
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def cut(batch: TokenBatch, *, parts: int, most: int) -> Iterator[TokenBatch]:
+    """Yield runs of rows, cut to their longest row: some `parts` or more of them, of `most` tokens if a row fits."""
+    lengths = np.maximum(batch.attention_mask.sum(axis=1), 1)
+    size = min(most, -(-int(lengths.sum()) // parts))
+    start = 0
+    while start < len(lengths):
+        end, longest = start + 1, lengths[start]
+        while end < len(lengths) and max(longest, lengths[end]) * (end + 1 - start) <= size:
+            longest = max(longest, lengths[end])
+            end += 1
+        rows = slice(start, end), slice(int(longest))
+        yield TokenBatch(batch.input_ids[rows], batch.attention_mask[rows], batch.token_type_ids[rows])
+        start = end
+
+
+def _pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:
+    """Pool as `pooling.pool` does; in PyTorch, because NumPy's products would start threads beside each worker."""
+    if pooling == "cls":
+        return hidden[:, 0]
+    counts = mask.sum(1)
+    if pooling == "last":
+        return hidden[torch.arange(len(hidden), device=hidden.device), counts - 1]
+    return (hidden * mask[:, :, None]).sum(1) / counts[:, None]
