@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from vectorsearch.query.timeline import draw, measured_bars, planned_bars
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -28,6 +30,21 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, fit for JSON."""
         return {"plan": asdict(self.plan), "result": self.result.to_dict() if self.result else None}
+
+    def to_svg(self) -> str:
+        """Return the stages as a timeline: what happened if it was run, else what is expected to (paler bars)."""
+        plan, result = self.plan, self.result
+        what = f"{plan.mode} search, k={plan.k}, over {plan.documents:,} documents"
+        if result is None:
+            title, subtitle = f"Expected: {what}", _left_out(plan.left_out)
+            return draw(planned_bars(plan), title=title, subtitle=subtitle, budget_ms=plan.timeout_ms)
+        title = f"{result.query or 'a vector'} → {len(result)} hits in {result.latency_ms:.1f} ms"
+        subtitle = f"{what}. {_left_out(result.degraded)}"
+        return draw(measured_bars(result), title=title, subtitle=subtitle, budget_ms=plan.timeout_ms)
+
+
+def _left_out(degraded: tuple[str, ...]) -> str:
+    return f"Left out: {', '.join(degraded)}." if degraded else ""
 
 
 def render(plan: QueryPlan, result: SearchResult | None = None) -> str:
@@ -75,6 +92,8 @@ def _head(plan: QueryPlan, result: SearchResult | None) -> str:
 
 def _reads(stage: RerankPlan) -> str:
     text = f"the best {stage.depth}"
+    if stage.asked_depth is not None:
+        text += f" (time is too short for {stage.asked_depth})"
     if stage.field != "text":
         text += f", their {stage.field!r}"
     if stage.passages:

@@ -51,7 +51,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class RerankPlan:
-    """One rerank stage: which hits it reads, how, and the rerankers of which the first that can answers."""
+    """One rerank stage: which hits it reads, how, and the rerankers of which the first that can answers.
+
+    `asked_depth` is set where the search's time is too short for the depth that was asked for.
+    """
 
     stage: str
     depth: int
@@ -60,6 +63,7 @@ class RerankPlan:
     passages: Passages | None = None
     blend: float | None = None
     budget_ms: float | None = None
+    asked_depth: int | None = None
 
     @property
     def name(self) -> str:
@@ -69,7 +73,7 @@ class RerankPlan:
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """What will run, left to right. `left_out` names stages that can't run here, such as `dense:budget`.
+    """What will run, left to right. `left_out` names what can't be done here, such as `dense:budget`.
 
     `timeout_ms` is the time of the whole search, and `retrieval_budget_ms` what retrieval may take of it; None for as
     long as it takes. `together` says whether all models fit into the budget at once.

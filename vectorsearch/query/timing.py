@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _MARGIN = 0.05
 _LEAST_MARGIN_MS = 10.0
 _MOST_MARGIN = 0.25
+_CAUTION = 0.8  # of the time is planned with; texts differ in length
 
 
 def usable_ms(timeout_ms: float) -> float:
@@ -42,13 +43,41 @@ def timed(plan: QueryPlan, timeout_s: float | None) -> QueryPlan:
     plan = replace(plan, expected_ms=_sum([retrieval_ms, *rerank_ms]))
     if timeout_s is None:
         return plan
-    retrieval_budget, *budgets = share_out(usable_ms(timeout_s * 1000.0), [retrieval_ms, *rerank_ms])
+    total_ms = usable_ms(timeout_s * 1000.0)
+    if plan.rerank and (others_ms := _sum([retrieval_ms, *rerank_ms[:-1]])) is not None:
+        plan = _shortened(plan, total_ms - others_ms)
+        rerank_ms[-1:] = [_overlapped(stage.members[0], retrieval_ms, plan) for stage in plan.rerank[-1:]]
+    retrieval_budget, *budgets = share_out(total_ms, [retrieval_ms, *rerank_ms])
     timed = []
     for stage, budget in zip(plan.rerank, budgets, strict=True):
         shares = share_out(budget, [member.expected_ms for member in stage.members])
         members = tuple(replace(m, budget_ms=share) for m, share in zip(stage.members, shares, strict=True))
         timed.append(replace(stage, members=members, budget_ms=budget))
     return replace(plan, rerank=tuple(timed), timeout_ms=timeout_s * 1000.0, retrieval_budget_ms=retrieval_budget)
+
+
+def _shortened(plan: QueryPlan, room_ms: float) -> QueryPlan:
+    """Let the last stage read only as many hits as should be done in `room_ms`, or all if not even one would be.
+
+    A few hits reranked are better than a stage that is late with all of them. A model that has to be loaded first is
+    not judged: what its load leaves is only known then.
+    """
+    stage = plan.rerank[-1]
+    first = stage.members[0]
+    is_there = first.model is None or (first.model.resident and first.model.learned)
+    reads = min(stage.depth, plan.documents)
+    if not is_there or first.expected_ms is None or first.expected_ms <= _CAUTION * room_ms:
+        return plan
+    depth = int(reads * max(0.0, _CAUTION * room_ms) / first.expected_ms)
+    if depth < 1:
+        return plan
+    share = depth / reads
+    members = tuple(
+        m if m.expected_ms is None else replace(m, expected_ms=m.expected_ms * share) for m in stage.members
+    )
+    shorter = replace(stage, depth=depth, asked_depth=stage.depth, members=members)
+    left_out = (*plan.left_out, f"{stage.stage}:shortened")
+    return replace(plan, rerank=(*plan.rerank[:-1], shorter), left_out=left_out)
 
 
 def _branch_ms(retriever: RetrieverPlan) -> float | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,3 +82,32 @@ def test_load_of_a_prefetched_model_overlaps_retrieval() -> None:
     assert plan_search(request, state).expected_ms == pytest.approx(30.0 + 10.0 + 40.0 - 30.0)
     alone = PlanState(state.documents, state.embedder, 1, state.rerankers, state.unit_ms)
     assert plan_search(request, alone).expected_ms == pytest.approx(30.0 + 10.0 + 40.0)
+
+
+def timed_depths(unit_ms: float, timeout_s: float, **options: Any) -> tuple[int, int | None, tuple[str, ...]]:
+    """Return the depth that the plan of a search with a reranker of this cost has, and what it says of it."""
+    request = SearchRequest(query="a", rerank=RerankRequest((RerankStage(names=("r",)),)), timeout_s=timeout_s)
+    state = PlanState(
+        documents=100,
+        embedder=None,
+        budget_nbytes=10,
+        rerankers=(replace(model("r", unit_ms=unit_ms), **{"learned": True, **options}),),
+        unit_ms={"lexical": 1.0},
+    )
+    plan = plan_search(request, state)
+    return plan.rerank[0].depth, plan.rerank[0].asked_depth, plan.left_out
+
+
+def test_reranker_reads_what_there_is_time_for() -> None:
+    """Where the depth that was asked for would be late, fewer hits are read, and the plan says so."""
+    assert timed_depths(1.0, 1.0) == (50, None, ())
+    depth, asked, left_out = timed_depths(10.0, 0.3)
+    assert (asked, left_out) == (50, ("rerank:shortened",))
+    assert 20 <= depth <= 24
+
+
+def test_depth_stays_when_nothing_better_is_known() -> None:
+    """A cost that nobody has learned here, a load still to come, or no time even for one hit shorten nothing."""
+    assert timed_depths(10.0, 0.3, learned=False)[0] == 50
+    assert timed_depths(10.0, 0.3, resident=False)[0] == 50
+    assert timed_depths(1000.0, 0.3)[0] == 50

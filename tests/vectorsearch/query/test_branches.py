@@ -1,0 +1,39 @@
+"""Work beside the caller's own, and what becomes of late work."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from backends.deadline import Deadline
+from backends.errors import DeadlineExceeded
+from vectorsearch.query.branches import Branches
+
+
+def test_answer_or_error_comes_from_the_branch() -> None:
+    """What the work returns or raises reaches who asks for it."""
+    branches = Branches()
+    assert branches.start(lambda: 3).result(None) == 3
+    with pytest.raises(ZeroDivisionError):
+        branches.start(lambda: 1 // 0).result(None)
+
+
+def test_late_work_is_bounded_and_ends_by_itself() -> None:
+    """Who waits no longer leaves the work behind; no more than so many pieces go on, and new ones are refused."""
+    gate = threading.Event()
+    branches = Branches(most_late=2)
+    ended = [threading.Event() for _ in range(3)]
+
+    def work(number: int) -> None:
+        assert gate.wait(60)
+        ended[number].set()
+
+    for number in range(2):
+        with pytest.raises(DeadlineExceeded, match="goes on by itself"):
+            branches.start(lambda number=number: work(number)).result(Deadline.after(0.0))
+    with pytest.raises(DeadlineExceeded, match="2 pieces"):
+        branches.start(lambda: work(2)).result(None)
+    gate.set()
+    assert all(event.wait(60) for event in ended[:2])
+    assert not ended[2].is_set()
