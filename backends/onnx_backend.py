@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backends import signature
+from backends import onnx_file, signature
 from backends.alarm import Alarm
 from backends.base import Serves
 from backends.batching import TOKEN_BUDGET
@@ -78,7 +78,9 @@ class OnnxBackend:
             if _is_out_of_memory(exc):
                 raise TransientBackendError(f"no memory to load model {spec.name!r}: {exc}") from exc
             raise InvalidModel(f"ONNX Runtime can't load {path}: {exc}") from exc
-        model = OnnxModel(spec, session, self.estimate(spec))
+        model = OnnxModel(
+            spec, session, self.estimate(spec), quantises="DynamicQuantizeLinear" in onnx_file.operators(path)
+        )
         trim()
         return model
 
@@ -86,7 +88,15 @@ class OnnxBackend:
 class OnnxModel:
     """A session, the output that is read from it, and how that is pooled."""
 
-    def __init__(self, spec: ModelSpec, session: Any, nbytes: int) -> None:  # noqa: ANN401  (onnxruntime has no types)
+    def __init__(
+        self,
+        spec: ModelSpec,
+        session: Any,  # noqa: ANN401  (onnxruntime has no types)
+        nbytes: int,
+        *,
+        quantises: bool,
+    ) -> None:
+        self.quantises = quantises
         self._spec = spec
         self._nbytes = nbytes
         # int32 ids occur in some exports; everything else takes int64.

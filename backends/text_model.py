@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from backends import catalogue, registry
+from backends import catalogue, fingerprint, registry
 from backends.base import Stoppable
 from backends.batching import TOKEN_BUDGET, batches, collate
 from backends.deadline import Pace
@@ -64,6 +64,25 @@ class TextModel:
         self._nbytes = nbytes
         self._pace = Pace()
         self._stoppable = model if isinstance(model, Stoppable) else None
+        self._fingerprint: NDArray[np.float32] | None = None
+
+    @property
+    def fingerprint(self) -> NDArray[np.float32]:
+        """Return what it computes for a few fixed texts: float32[n, dim], or float32[n] logits; taken in `warm_up`."""
+        if self._fingerprint is None:
+            texts = fingerprint.TEXTS
+            is_embedder = self.spec.task == "embed"
+            self._fingerprint = (
+                self.embed(texts, kind="passage").vectors
+                if is_embedder
+                else self.score(fingerprint.QUESTION, texts).scores
+            )
+        return self._fingerprint
+
+    @property
+    def quantises(self) -> bool:
+        """Return whether it rounds activations to integers, so that its answers are close to a float model's only."""
+        return bool(getattr(self._model, "quantises", False))
 
     @property
     def stops(self) -> bool:
@@ -122,6 +141,7 @@ class TextModel:
             self.embed([text], kind="passage")
         else:
             self.score("warm", [text])
+        self._fingerprint = self.fingerprint
 
     def close(self) -> None:
         """Free the model. Closing again is harmless."""

@@ -7,6 +7,7 @@ It knows nothing of what a model computes: any object with `nbytes` and `close()
 from lifecycle.config import InstanceKey, Loader, LoadPolicy, ModelConfig, ModelRef
 from lifecycle.errors import (
     BudgetExhausted,
+    FallbackExhausted,
     Holder,
     LeaseReused,
     LeaseTimeout,
@@ -15,19 +16,23 @@ from lifecycle.errors import (
     LoadTooSlow,
     ManagerClosed,
     ModelNotRegistered,
+    OtherVectors,
     QueueFull,
     QuotaExhausted,
     ReplaceOvertaken,
     UnloadFailed,
     UnloadTimeout,
 )
+from lifecycle.fallback import Chain
 from lifecycle.lease import Lease, LeaseSet
 from lifecycle.manager import ModelManager
 from lifecycle.snapshot import Counters, ManagerSnapshot, ModelStatus, Readiness, Waiter
 
 __all__ = [
     "BudgetExhausted",
+    "Chain",
     "Counters",
+    "FallbackExhausted",
     "Holder",
     "InstanceKey",
     "Lease",
@@ -46,6 +51,7 @@ __all__ = [
     "ModelNotRegistered",
     "ModelRef",
     "ModelStatus",
+    "OtherVectors",
     "QueueFull",
     "QuotaExhausted",
     "Readiness",

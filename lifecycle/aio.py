@@ -23,9 +23,13 @@ if TYPE_CHECKING:
     from lifecycle.manager import ModelManager
 
 
-def lease(manager: ModelManager, ref: ModelRef, timeout_s: float = 30.0) -> AsyncLease:
-    """Return a lease: `async with aio.lease(manager, ref) as model`; as `ModelManager.lease`."""
-    return AsyncLease(manager, manager.lease(ref, timeout_s))
+def lease(manager: ModelManager, ref: ModelRef, timeout_s: float = 30.0, *, ttl_s: float | None = None) -> AsyncLease:
+    """Return a lease: `async with aio.lease(manager, ref) as model`; as `ModelManager.lease`.
+
+    Raises:
+        InvalidInput: `ttl_s` is negative or no number.
+    """
+    return AsyncLease(manager, manager.lease(ref, timeout_s, ttl_s=ttl_s))
 
 
 def lease_set(manager: ModelManager, refs: Iterable[ModelRef], timeout_s: float = 30.0) -> AsyncLease:

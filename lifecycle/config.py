@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from backends.errors import InvalidInput
@@ -57,7 +58,7 @@ class ModelConfig:
     the first lease.
 
     Raises:
-        InvalidInput: `ttl_s` or `min_residency_s` is negative, or `load_timeout_s` is not positive.
+        InvalidInput: `ttl_s` or `min_residency_s` is negative, `load_timeout_s` is not positive, or one is no number.
     """
 
     load_policy: LoadPolicy = LoadPolicy.LAZY
@@ -69,12 +70,11 @@ class ModelConfig:
     load_timeout_s: float = 120.0
 
     def __post_init__(self) -> None:
-        if self.ttl_s is not None and not self.ttl_s >= 0:
-            raise InvalidInput(f"ttl_s is {self.ttl_s}: give seconds >= 0, or None for a model that never expires")
-        if not 0 <= self.min_residency_s < math.inf:
-            raise InvalidInput(f"min_residency_s is {self.min_residency_s}: give finite seconds >= 0")
-        if not self.load_timeout_s > 0:
-            raise InvalidInput(f"load_timeout_s is {self.load_timeout_s}: give seconds > 0")
+        if self.ttl_s is not None:
+            check_seconds("ttl_s", self.ttl_s, endless=True)
+        check_seconds("min_residency_s", self.min_residency_s)
+        check_seconds("load_timeout_s", self.load_timeout_s, positive=True, endless=True)
+        check_count("priority", self.priority, least=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +82,18 @@ class Tenant:
     """Bound what one tenant may be charged, and say what nobody else may take from it.
 
     Raises:
-        InvalidInput: a size is negative, or the guarantee is larger than the quota.
+        InvalidInput: a size is negative or no whole number, or the guarantee is larger than the quota.
     """
 
     quota_nbytes: int | None = None
     guaranteed_nbytes: int = 0
 
     def __post_init__(self) -> None:
-        quota = math.inf if self.quota_nbytes is None else self.quota_nbytes
-        if not 0 <= self.guaranteed_nbytes <= quota:
-            raise InvalidInput(f"{self}: sizes can't be negative, nor a guarantee be larger than its quota")
+        check_count("guaranteed_nbytes", self.guaranteed_nbytes)
+        if self.quota_nbytes is not None:
+            check_count("quota_nbytes", self.quota_nbytes)
+            if self.guaranteed_nbytes > self.quota_nbytes:
+                raise InvalidInput(f"{self}: a guarantee can't be larger than its quota")
 
 
 def merge_configs(configs: Iterable[ModelConfig]) -> ModelConfig:
@@ -109,14 +111,28 @@ def merge_configs(configs: Iterable[ModelConfig]) -> ModelConfig:
     )
 
 
-def check_wait(name: str, seconds: float) -> None:
-    """Insist that a wait ends.
+def check_count(name: str, count: object, *, least: int | None = 0) -> None:
+    """Insist on a whole number; True and 3.0 are none.
 
     Raises:
-        InvalidInput: the seconds are negative, infinite or NaN.
+        InvalidInput: it is something else, or less than `least`.
     """
-    if not 0 <= seconds < math.inf:
-        raise InvalidInput(f"{name} is {seconds}: give finite seconds >= 0")
+    is_whole = isinstance(count, Integral) and not isinstance(count, bool)
+    if not is_whole or (least is not None and int(count) < least):  # type: ignore[call-overload]  # it is whole
+        raise InvalidInput(f"{name} is {count!r}: give a whole number{'' if least is None else f' >= {least}'}")
+
+
+def check_seconds(name: str, seconds: object, *, positive: bool = False, endless: bool = False) -> None:
+    """Insist on seconds: 0 unless they must be `positive`, infinity only if they may be `endless`.
+
+    Raises:
+        InvalidInput: they are something else, NaN or True included.
+    """
+    is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
+    value = float(seconds) if isinstance(seconds, Real) and is_number else math.nan
+    if not (value > 0 or (value == 0 and not positive)) or (value == math.inf and not endless):
+        finite = "" if endless else "finite "
+        raise InvalidInput(f"{name} is {seconds!r}: give {finite}seconds {'> 0' if positive else '>= 0'}")
 
 
 class Loader(Protocol):

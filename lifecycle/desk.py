@@ -8,7 +8,9 @@ import warnings
 from typing import TYPE_CHECKING
 
 from backends.errors import InvalidInput
+from backends.health import Health
 from lifecycle import events
+from lifecycle.config import check_seconds
 from lifecycle.lease import KeptLease, Leak, Lease, LeaseSet
 from lifecycle.names import Names
 from lifecycle.waiting import Wait
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from lifecycle.config import InstanceKey, ModelRef
+    from lifecycle.fallback import Witness
     from lifecycle.keeper import Keeper
 
 _log = logging.getLogger(__name__)
@@ -27,6 +30,8 @@ class LeaseDesk:
 
     def __init__(self, keeper: Keeper, clock: Callable[[], float]) -> None:
         self.clock = clock
+        self.health = Health(clock=clock)  # of the backends, as chains of them find it
+        self.witnesses: dict[str, Witness] = {}  # by digest: what chains compare later instances with
         self.open_handles = keeper.open_handles  # leases read it, without a lock
         self._keeper = keeper
         self._names = Names(keeper)
@@ -56,12 +61,11 @@ class LeaseDesk:
             QueueFull: as many callers wait as may.
             LoadFailed: its loader raised, now or less than `retry_after_s` ago.
             ModelNotRegistered, ManagerClosed, LeaseReused.
-            InvalidInput (at once): `ttl_s` is negative.
+            InvalidInput (at once): `ttl_s` is negative or no number.
         """
         if ttl_s is None:
             return Lease(self, (ref,), timeout_s)
-        if not ttl_s >= 0:
-            raise InvalidInput(f"ttl_s is {ttl_s}: give seconds >= 0")
+        check_seconds("ttl_s", ttl_s, endless=True)
         return KeptLease(self, (ref,), timeout_s, ttl_s)
 
     def lease_set(self, refs: Iterable[ModelRef], timeout_s: float = 30.0) -> LeaseSet:
@@ -98,6 +102,11 @@ class LeaseDesk:
     def keep(self, generation: int, ttl_s: float) -> None:
         """Give an instance another time to live; a lease that has its own calls this when it ends."""
         self._keeper.send(lambda: self._keeper.keep(generation, ttl_s))
+
+    def announce(self, event: events.Event) -> None:
+        """Tell the hooks, now, and have the event counted; waits for nothing and works while the keeper hangs."""
+        self._keeper.notifier.publish(event)
+        self._keeper.send(lambda: self._keeper.tally.note(event))
 
     def report_leak(self, leak: Leak) -> None:
         """Note a lease that was garbage-collected open; called from its finalizer."""

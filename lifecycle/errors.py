@@ -12,6 +12,8 @@ VectorSearchError
     ├── UnloadTimeout         (TimeoutError) still leased, or still closing, when the time was up
     ├── UnloadFailed          the model's `close()` raised; its bytes stay charged
     ├── ReplaceOvertaken      a later replacement of the same model was done first
+    ├── FallbackExhausted     (ExceptionGroup) it failed on every backend that it was tried on
+    ├── OtherVectors          a backend computes something else from the same weights, and was refused
     ├── LeaseReused           a lease is for one `with` block
     └── ManagerClosed
 """
@@ -19,8 +21,13 @@ VectorSearchError
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from backends.errors import VectorSearchError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
 
 MIB = 1 << 20
 
@@ -148,6 +155,35 @@ class UnloadFailed(LifecycleError):
 
 class ReplaceOvertaken(LifecycleError):
     """The model was loaded, but a later `replace` of the same name was done first: the name means that one's model."""
+
+
+class FallbackExhausted(LifecycleError, ExceptionGroup[Exception]):
+    """A model failed on every backend that it was tried on: `exceptions` holds each attempt's error, in order."""
+
+    def __new__(cls, name: str, errors: Sequence[Exception]) -> Self:
+        """Make the group; `name` is the model's."""
+        told = "; ".join(f"{type(error).__name__}: {error}" for error in errors)
+        return super().__new__(cls, f"model '{name}' failed on {len(errors)} backends: {told}", errors)
+
+    def __init__(self, name: str, errors: Sequence[Exception]) -> None:
+        self.name = name
+        super().__init__(name, errors)
+
+    def derive(self, errors: Sequence[Exception]) -> FallbackExhausted:  # type: ignore[override]  # always of Exceptions
+        """Return a group of some of the errors; `split` and `except*` use it."""
+        return FallbackExhausted(self.name, errors)
+
+
+class OtherVectors(LifecycleError):
+    """A backend computes something else from the same weights than the one that served before it: it may not answer."""
+
+    def __init__(self, ours: str, theirs: str, *, cosine: float, needed: float) -> None:
+        self.cosine = cosine
+        self.needed = needed
+        super().__init__(
+            f"{ours} gives other answers than {theirs} from the same weights: cosine {cosine:.4f} on the probe, and "
+            f"{needed:g} is needed; name one of the two with backend=, and index again what the other has embedded"
+        )
 
 
 class LeaseReused(LifecycleError):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lifecycle.config import InstanceKey
+    from lifecycle.watchdog import Stall
 
 _log = logging.getLogger(__name__)
 _MOST_PENDING = 10_000  # events kept for hooks that are too slow; later ones are dropped, and counted
@@ -23,7 +24,7 @@ _MOST_PENDING = 10_000  # events kept for hooks that are too slow; later ones ar
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Say which instance something happened to. `generation` is 0 where it happened to none."""
+    """Say which instance something happened to. `generation` is 0 where it was none; `key` may be empty then."""
 
     key: InstanceKey
     generation: int
@@ -94,6 +95,24 @@ class AdmissionExhausted(Event):
     """A caller was refused with `BudgetExhausted`. `key` is the first of the models that it asked for."""
 
     needed_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FellBack(Event):
+    """A call went from this instance's backend to that of `to_key`.
+
+    `error` is what it had met here, None if it was not even tried since the backend's breaker is open.
+    """
+
+    to_key: InstanceKey
+    error: BaseException | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled(Event):
+    """ALARM: somebody waits and nothing has moved for long; told by a `Watchdog`, even if the manager hangs."""
+
+    stall: Stall
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ import logging
 import math
 import queue
 import threading
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from lifecycle import events, signals
 from lifecycle.handle import ModelHandle
 from lifecycle.states import Job, State, observe
+from lifecycle.tally import Tally
 from lifecycle.transitions import step
 
 if TYPE_CHECKING:
@@ -39,12 +39,7 @@ class Keeper:
         self.open_handles: dict[ModelRef, ModelHandle] = {}
         self.handles: dict[int, ModelHandle] = {}
         self.instances: dict[InstanceKey, Instance] = {}
-        self.counts: Counter[type[events.Event]] = Counter()
-        self.loads: Counter[InstanceKey] = Counter()
-        self.eager_loads = 0
-        self.cold_leases = 0
-        self.past_hits: Counter[InstanceKey] = Counter()
-        self.past_peak = 0
+        self.tally = Tally()
         self._clock = clock
         self.notifier = notifier
         self._tickets: dict[int, Ticket] = {}
@@ -216,7 +211,7 @@ class Keeper:
                 self._start(number, job)
             case signals.Grant(admission, generations):
                 ticket = self._tickets.pop(admission)
-                self.cold_leases += 1
+                self.tally.cold_leases += 1
                 handles = {self.handles[number].key: self.handles[number] for number in generations}
                 ticket.lease.give(tuple(handles[key] for key in ticket.keys))
                 ticket.done.set()
@@ -229,17 +224,13 @@ class Keeper:
 
     def announce(self, event: events.Event) -> None:
         """Count an event and tell the hooks."""
-        self.counts[type(event)] += 1
-        if isinstance(event, events.ModelReady):
-            self.loads[event.key] += 1
-            self.eager_loads += event.eager
+        self.tally.note(event)
         self.notifier.publish(event)
 
     def _forget(self, number: int) -> None:
         handle = self.handles.pop(number, None)
         if handle is not None:
-            self.past_hits[handle.key] += handle.hits
-            self.past_peak = max(self.past_peak, handle.peak)
+            self.tally.keep(handle)
 
     def _watch(self, holds: Callable[[State], bool], reached: threading.Event) -> None:
         if holds(self.state):

@@ -122,7 +122,7 @@ class LeaseSet:
                 break
         else:
             return True
-        self.release()
+        LeaseSet.release(self)  # not a subclass's: nothing was used
         return False
 
     def __enter__(self) -> Any:  # noqa: ANN401 - the models are of whatever kind their loaders make
@@ -187,7 +187,7 @@ class Lease(LeaseSet):
             self._is_open = True
             if handle.acquire(id(self)):
                 return handle.model
-            self.release()
+            LeaseSet.release(self)  # not a subclass's: nothing was used
         self._is_open = False
         self._desk.admit(self)
         return self.handles[0].model

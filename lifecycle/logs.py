@@ -19,7 +19,10 @@ _LEVELS = {
     events.DeficitOpened: logging.WARNING,
     events.AdmissionExhausted: logging.WARNING,
     events.LeaseLeaked: logging.WARNING,
+    events.FellBack: logging.WARNING,
+    events.Stalled: logging.ERROR,
 }
+_LOGGED_BY_THEMSELVES = (events.FellBack, events.Stalled)  # whether or not anybody asks for logs
 
 
 def log_events(manager: ModelManager, logger: logging.Logger | None = None) -> Callable[[events.Event], None]:
@@ -27,13 +30,14 @@ def log_events(manager: ModelManager, logger: logging.Logger | None = None) -> C
 
     A record's message is for humans. Its attributes are the event's own fields and `event` (the type's name),
     `models` (the names of all refs that share the instance), `digest`, `backend`. Alarms are errors; failures,
-    refusals, deficits and leaks are warnings; all else is information. Formatters and handlers are the caller's.
+    refusals, deficits, leaks and fallbacks are warnings; all else is information. Formatters and handlers are the
+    caller's. Fallbacks and stalls are in `lifecycle` anyway, and are logged again only to another logger.
     """
     target = logger or logging.getLogger("lifecycle")
 
     def log(event: events.Event) -> None:
         level = _LEVELS.get(type(event), logging.INFO)
-        if not target.isEnabledFor(level):
+        if not target.isEnabledFor(level) or (logger is None and isinstance(event, _LOGGED_BY_THEMSELVES)):
             return
         kind = type(event).__name__
         models = [str(ref) for ref in manager.registered() if manager.key_of(ref) == event.key]

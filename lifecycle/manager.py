@@ -6,9 +6,8 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from backends.errors import InvalidInput
 from lifecycle import errors, events, report, signals
-from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig, ModelRef, Tenant, check_wait
+from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig, ModelRef, Tenant, check_count, check_seconds
 from lifecycle.desk import LeaseDesk
 from lifecycle.keeper import Keeper
 from lifecycle.names import Instance, estimate
@@ -39,7 +38,7 @@ class ModelManager(LeaseDesk):
         ageing_s: after how long a load that nobody waits for ranks with those that somebody does.
 
     Raises:
-        InvalidInput: the budget is negative, or a limit is not positive.
+        InvalidInput: the budget is negative or no whole number, or a limit is not positive.
     """
 
     def __init__(
@@ -158,7 +157,7 @@ class ModelManager(LeaseDesk):
             UnloadFailed: its `close()` raised (it is quarantined).
             ModelNotRegistered: there is no such ref.
         """
-        check_wait("drain_timeout_s", drain_timeout_s)
+        check_seconds("drain_timeout_s", drain_timeout_s)
         key = self.key_of(ref)
         drain_by = self.clock() + drain_timeout_s
         number = self._keeper.call(lambda: self._ask_to_unload(key, ref, drain_by))
@@ -191,10 +190,9 @@ class ModelManager(LeaseDesk):
         loaded. A caller that waits for more than the new budget is refused.
 
         Raises:
-            InvalidInput: it is negative.
+            InvalidInput: it is negative, or no whole number.
         """
-        if nbytes < 0:
-            raise InvalidInput(f"the budget is {nbytes}: give bytes >= 0")
+        check_count("nbytes", nbytes)
 
         def change() -> int:
             self._keeper.happen(signals.SetBudget(nbytes))
@@ -212,7 +210,7 @@ class ModelManager(LeaseDesk):
         what is charged works as a lowered budget.
 
         Raises:
-            InvalidInput: a size is negative, or the guarantee is larger than the quota.
+            InvalidInput: a size is negative or no whole number, or the guarantee is larger than the quota.
         """
         settings = Tenant(quota_nbytes, guaranteed_nbytes)
         self._keeper.call(lambda: self._keeper.happen(signals.SetTenant(name, settings)))
@@ -247,7 +245,7 @@ class ModelManager(LeaseDesk):
             UnloadTimeout: a lease, a load or a `close()` was not done within `timeout_s`; all else is unloaded.
             UnloadFailed: a model's `close()` raised; all else is unloaded.
         """
-        check_wait("timeout_s", timeout_s)
+        check_seconds("timeout_s", timeout_s)
         self._keeper.call(lambda: self._keeper.happen(signals.CloseAsked(self.clock() + timeout_s)))
         self._keeper.wait_until(lambda state: not any(map(state.is_leaving, state.generations)))
         self._keeper.join()

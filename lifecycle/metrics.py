@@ -33,6 +33,7 @@ _COUNTED_EVENTS = {
     events.ModelEvicted: "evictions",
     events.ModelExpired: "expirations",
     events.LoadFailure: "load_failures",
+    events.FellBack: "fallbacks",
 }
 _MODEL_COUNTS = ("loads", "hits", *_COUNTED_EVENTS.values())
 

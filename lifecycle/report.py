@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lifecycle import events, signals
+from lifecycle import signals
 from lifecycle.errors import (
     BudgetExhausted,
     Holder,
@@ -20,7 +20,7 @@ from lifecycle.errors import (
     UnloadTimeout,
     format_nbytes,
 )
-from lifecycle.snapshot import Counters, ManagerSnapshot, ModelStatus, Waiter
+from lifecycle.snapshot import ManagerSnapshot, ModelStatus, Waiter
 from lifecycle.states import Generation, Phase, State
 from lifecycle.tenants import share
 
@@ -151,8 +151,8 @@ def model_status(keeper: Keeper, key: InstanceKey, now: float) -> ModelStatus:
         nbytes=resident.charged_nbytes if resident else state.models[key].nbytes,
         charged_nbytes=sum(g.charged_nbytes for g in generations),
         idle_s=max(0.0, now - current.last_used) if current and not leases else None,
-        loads=keeper.loads[key],
-        hits=keeper.past_hits[key] + sum(handle.hits for handle in handles),
+        loads=keeper.tally.loads[key],
+        hits=keeper.tally.past_hits[key] + sum(handle.hits for handle in handles),
         ready_at=resident.ready_at if resident else None,
         load_s=resident.ready_at - resident.loading_since if resident else None,
     )
@@ -175,7 +175,7 @@ def snapshot(keeper: Keeper, now: float) -> ManagerSnapshot:
         by_backend=MappingProxyType(by_backend),
         by_tenant=MappingProxyType(by_tenant(state)),
         models=tuple(model_status(keeper, key, now) for key in state.models),
-        counters=_counters(keeper),
+        counters=keeper.tally.counters(keeper.handles.copy().values(), dropped_events=keeper.notifier.dropped),
     )
 
 
@@ -187,21 +187,3 @@ def by_tenant(state: State) -> dict[str, int]:
         for tenant in model.tenants:
             charged[tenant] = charged.get(tenant, 0) + share(model, generation.charged_nbytes, tenant)
     return charged
-
-
-def _counters(keeper: Keeper) -> Counters:
-    counts = keeper.counts
-    return Counters(
-        lazy_loads=counts[events.ModelReady] - keeper.eager_loads,
-        eager_loads=keeper.eager_loads,
-        cold_leases=keeper.cold_leases,
-        load_failures=counts[events.LoadFailure],
-        evictions=counts[events.ModelEvicted],
-        expirations=counts[events.ModelExpired],
-        unloads=counts[events.ModelUnloaded],
-        budget_exhausted=counts[events.AdmissionExhausted],
-        quarantined=counts[events.ModelQuarantined],
-        leaked_leases=counts[events.LeaseLeaked],
-        dropped_events=keeper.notifier.dropped,
-        peak_references=max([keeper.past_peak, *(handle.peak for handle in keeper.handles.copy().values())]),
-    )

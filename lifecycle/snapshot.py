@@ -55,7 +55,8 @@ class Counters:
     """What happened since the manager was made.
 
     `cold_leases` are leases and sets that the keeper gave to callers who found no open model. `peak_references` is the
-    most leases open on one instance at once.
+    most leases open on one instance at once. `replacements` are names that came to mean another model, `fallbacks`
+    calls that went on to another backend.
     """
 
     lazy_loads: int
@@ -64,9 +65,11 @@ class Counters:
     load_failures: int
     evictions: int
     expirations: int
+    replacements: int
     unloads: int
     budget_exhausted: int
     quarantined: int
+    fallbacks: int
     leaked_leases: int
     dropped_events: int
     peak_references: int

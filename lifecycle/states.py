@@ -18,6 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Literal, get_args
 
 from backends.errors import InvalidInput
+from lifecycle.config import check_count, check_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -71,12 +72,18 @@ class Limits:
     eviction: Eviction = "lru"
 
     def __post_init__(self) -> None:
-        positive = min(self.max_parallel_loads, self.unload_timeout_s, self.backoff_s) > 0
-        positive = positive and (self.max_waiters is None or self.max_waiters > 0)
+        check_count("budget_nbytes", self.budget_nbytes)
+        check_count("max_parallel_loads", self.max_parallel_loads, least=1)
+        if self.max_waiters is not None:
+            check_count("max_waiters", self.max_waiters, least=1)
+        check_seconds("unload_timeout_s", self.unload_timeout_s, positive=True)
+        check_seconds("backoff_s", self.backoff_s, positive=True)
+        check_seconds("backoff_cap_s", self.backoff_cap_s)
+        check_seconds("ageing_s", self.ageing_s, endless=True)
         if self.eviction not in get_args(Eviction):
             raise InvalidInput(f"eviction is {self.eviction!r}: give one of {get_args(Eviction)}")
-        if self.budget_nbytes < 0 or not positive or self.backoff_cap_s < self.backoff_s:
-            raise InvalidInput(f"{self}: the budget can't be negative, the others must be positive, the cap not lower")
+        if self.backoff_cap_s < self.backoff_s:
+            raise InvalidInput(f"backoff_cap_s is {self.backoff_cap_s}: give at least backoff_s, {self.backoff_s}")
 
     def backoff_after(self, failures: int) -> float:
         """Return the seconds to wait after this many failures in a row."""

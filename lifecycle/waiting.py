@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lifecycle import report
-from lifecycle.config import check_wait
+from lifecycle.config import check_seconds
 
 if TYPE_CHECKING:
     import threading
@@ -48,7 +48,7 @@ class Wait:
     """
 
     def __init__(self, keeper: Keeper, clock: Callable[[], float], lease: LeaseSet, done: threading.Event) -> None:
-        check_wait("timeout_s", lease.timeout_s)
+        check_seconds("timeout_s", lease.timeout_s)
         self._keeper = keeper
         self._clock = clock
         self._ticket = Ticket(lease, done, keys=lease.keys)

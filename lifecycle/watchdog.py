@@ -11,7 +11,8 @@ import threading
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from backends.errors import InvalidInput
+from lifecycle.config import InstanceKey, check_seconds
+from lifecycle.events import Stalled
 from lifecycle.snapshot import Counters
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Stall:
 
 
 class Watchdog:
-    """Report once per stall, to the log and to `report`: no progress for `stall_s` while somebody waits.
+    """Report once per stall, to the log, to the hooks and to `report`: no progress for `stall_s` while somebody waits.
 
     Progress is a load, an unload, a failure, a change of charge, or a lease given to somebody who waited; a caller that
     gives up, or comes, is none. Used as a context manager it checks by itself, on a thread of its own; without that,
@@ -62,8 +63,7 @@ class Watchdog:
     def __init__(
         self, manager: ModelManager, *, stall_s: float = 60.0, report: Callable[[Stall], object] | None = None
     ) -> None:
-        if not stall_s > 0:
-            raise InvalidInput(f"stall_s is {stall_s}: give seconds > 0")
+        check_seconds("stall_s", stall_s, positive=True)
         self._manager = manager
         self._stall_s = stall_s
         self._report = report
@@ -117,6 +117,7 @@ class Watchdog:
     def _tell(self, stall: Stall) -> None:
         extra = {"event": "Stall", "stalled_s": stall.stalled_s, "waiters": stall.waiters, "holders": stall.holders}
         _log.error("%s", stall, extra=extra)
+        self._manager.announce(Stalled(InstanceKey("", ""), 0, stall))
         if self._report is not None:
             self._report(stall)
 

@@ -32,12 +32,14 @@ VectorSearchError
 │   ├── BudgetExhausted
 │   │   └── QuotaExhausted
 │   ├── LeaseReused
+│   ├── FallbackExhausted (ExceptionGroup)
 │   ├── LeaseTimeout (TimeoutError)
 │   │   └── LoadTooSlow
 │   ├── LoadFailed
 │   ├── ManagerClosed
 │   ├── ModelNotRegistered (LookupError)
 │   ├── QueueFull
+│   ├── OtherVectors
 │   ├── ReplaceOvertaken
 │   ├── UnloadFailed
 │   └── UnloadTimeout (TimeoutError)
@@ -62,6 +64,7 @@ from backends.errors import (
 from lifecycle.errors import (
     BudgetExhausted,
     LeaseReused,
+    FallbackExhausted,
     LeaseTimeout,
     LifecycleError,
     LoadFailed,
@@ -69,6 +72,7 @@ from lifecycle.errors import (
     ManagerClosed,
     ModelNotRegistered,
     QueueFull,
+    OtherVectors,
     QuotaExhausted,
     ReplaceOvertaken,
     UnloadFailed,
@@ -108,6 +112,7 @@ __all__ = [
     "EvaluationFailed",
     "IndexUnwritable",
     "InferenceError",
+    "FallbackExhausted",
     "InvalidDocument",
     "InvalidInput",
     "InvalidModel",
@@ -125,6 +130,7 @@ __all__ = [
     "NotADatabase",
     "QueueFull",
     "QuotaExhausted",
+    "OtherVectors",
     "ReadOnlyDatabase",
     "ReplaceOvertaken",
     "RerankError",

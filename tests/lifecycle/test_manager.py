@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from lifecycle_fakes import Call, FakeLoader, FakeSpec, key
+from lifecycle_fakes import Call, FakeSpec, key
 
 from backends.errors import InvalidInput, VectorSearchError
 from lifecycle import (
@@ -16,15 +15,11 @@ from lifecycle import (
     LeaseTimeout,
     LifecycleError,
     LoadPolicy,
-    ManagerClosed,
     ModelConfig,
-    ModelManager,
     ModelNotRegistered,
     ModelRef,
-    UnloadTimeout,
     errors,
 )
-from lifecycle.config import merge_configs
 from lifecycle.events import LoadFailure, ModelEvicted, ModelReady, ModelUnloaded
 
 if TYPE_CHECKING:
@@ -218,50 +213,6 @@ def test_pinned_model_stays_when_others_need_room_or_time_passes(bench: MakeBenc
     assert b.phase("P") == "registered"
 
 
-def test_configs_merge_to_the_most_protective_when_refs_share_a_key() -> None:
-    """Longest TTL, lowest priority number, any pin, any warm-up, any eager, longest load timeout."""
-    one = ModelConfig(ttl_s=5.0, priority=3, warm_up=False, load_timeout_s=9.0)
-    two = ModelConfig(ttl_s=7.0, priority=-1, pinned=True, load_policy=LoadPolicy.EAGER, warm_up=False)
-    merged = merge_configs([one, two])
-    assert merged == ModelConfig(
-        ttl_s=7.0, priority=-1, pinned=True, load_policy=LoadPolicy.EAGER, warm_up=False, load_timeout_s=120.0
-    )
-    assert merge_configs([one, ModelConfig(ttl_s=None)]).ttl_s is None
-
-
-@pytest.mark.parametrize("fields", [{"ttl_s": -1.0}, {"ttl_s": math.nan}, {"load_timeout_s": 0.0}])
-def test_config_is_refused_when_it_makes_no_sense(fields: dict[str, float]) -> None:
-    """L38: a negative TTL means neither "for ever" nor "now"; it is refused by name."""
-    with pytest.raises(InvalidInput, match=next(iter(fields))):
-        ModelConfig(**fields)  # type: ignore[arg-type] - floats all
-
-
-@pytest.mark.parametrize(
-    "limits", [{"max_parallel_loads": 0}, {"unload_timeout_s": 0.0}, {"backoff_s": 0.0}, {"backoff_cap_s": 0.1}]
-)
-def test_manager_is_refused_when_its_limits_make_no_sense(limits: dict[str, Any]) -> None:
-    """Every limit must be positive, so that every wait ends."""
-    with pytest.raises(InvalidInput):
-        ModelManager(1, **limits)
-    with pytest.raises(InvalidInput):
-        ModelManager(-1)
-
-
-@pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan])
-def test_wait_is_refused_when_it_would_not_end(bench: MakeBench, seconds: float) -> None:
-    """Leases, drains and closing all insist on finite seconds."""
-    b = bench(1)
-    ref = b.add("A")
-    with pytest.raises(InvalidInput, match="timeout_s"):
-        b.use("A", seconds)
-    with pytest.raises(InvalidInput, match="drain_timeout_s"):
-        b.manager.unload(ref, drain_timeout_s=seconds)
-    with pytest.raises(InvalidInput, match="timeout_s"):
-        b.manager.close(timeout_s=seconds)
-    with pytest.raises(InvalidInput, match="at least one"):
-        b.manager.lease_set([])
-
-
 def test_registration_is_refused_when_the_ref_names_something_else(bench: MakeBench) -> None:
     """A ref registered with another key keeps its first meaning; a size can't be negative."""
     b = bench(1)
@@ -336,84 +287,6 @@ def test_hooks_hear_what_happened_in_order_when_they_subscribe(bench: MakeBench)
     assert kinds == [ModelReady, ModelEvicted, ModelUnloaded, LoadFailure]
     assert told[0] == ModelReady(key("A"), 1, 1, load_s=0.0, eager=False)
     assert told[3].retry_after_s == 1.0
-
-
-def test_waiters_and_newcomers_are_refused_when_the_manager_closes(bench: MakeBench) -> None:
-    """Closing refuses the queue, joins the running load, unloads it, and closing again is harmless."""
-    b = bench(1)
-    b.add("A")
-    b.add("B")
-    gate = b.loader.hold("A")
-    loading, queued = b.later("A"), b.later("B")
-    b.waiting(2)
-    closing = Call(b.manager.close)
-    assert isinstance(loading.error(), ManagerClosed)
-    assert isinstance(queued.error(), ManagerClosed)
-    assert b.state.charged_nbytes == 1
-    gate.opened.set()
-    closing.result()
-    assert b.state.charged_nbytes == 0
-    assert b.loader.done["A", "close"] == 1
-    b.manager.close()
-    with pytest.raises(ManagerClosed):
-        b.use("A")
-    with pytest.raises(ManagerClosed):
-        b.add("C")
-
-
-def test_manager_closes_when_its_with_block_ends() -> None:
-    """A manager is a context manager, and never used it has nothing to close."""
-    with ModelManager(1) as manager:
-        assert manager.registered() == ()
-    assert manager.snapshot().charged_nbytes == 0
-
-
-def test_load_in_flight_is_unloaded_after_its_waiters_when_asked(bench: MakeBench) -> None:
-    """Unloading a model that still loads lets those who wait have it, then ends it; later callers load anew."""
-    b = bench(2)
-    ref = b.add("A")
-    gate = b.loader.hold("A")
-    waiter = b.later("A")
-    gate.reached.wait()
-    with pytest.raises(UnloadTimeout):
-        b.manager.unload(ref, drain_timeout_s=0.0)
-    unload = Call(lambda: b.manager.unload(ref))
-    b.until(lambda state: state.generations[1].drain_by < math.inf)
-    late = b.later("A")
-    b.waiting(2)
-    gate.opened.set()
-    waiter.result()
-    unload.result()
-    late.result()
-    assert b.loads("A") == 2
-
-
-def test_drain_that_is_too_long_is_told_and_ends_late(bench: MakeBench) -> None:
-    """A lease held past the drain's deadline quarantines its model; its release frees the bytes after all."""
-    b = bench(1)
-    ref = b.add("A")
-    with b.lease("A"):
-        unload = Call(lambda: b.manager.unload(ref, drain_timeout_s=5.0))
-        b.until(lambda state: not state.generations[1].is_open)
-        b.pass_time(5.0)
-        assert isinstance(unload.error(), UnloadTimeout)
-        assert b.manager.snapshot().quarantined_nbytes == 1
-        with pytest.raises(BudgetExhausted):
-            b.use("A")
-    b.until(lambda state: not state.generations)
-    b.use("A")
-
-
-def test_time_passes_by_itself_when_the_clock_is_real() -> None:
-    """With the real clock the keeper wakes at the TTL's end without anybody's help."""
-    with ModelManager(1) as manager:
-        ref = ModelRef("t", "A")
-        manager.register(ref, FakeSpec("A", 1, 1), FakeLoader(), ModelConfig(ttl_s=0.02))
-        gone = threading.Event()
-        manager.subscribe(lambda event: gone.set() if isinstance(event, ModelUnloaded) else None)
-        with manager.lease(ref):
-            pass
-        assert gone.wait(30.0)
 
 
 def test_manager_refuses_to_wait_for_itself_when_asked_on_its_own_thread(bench: MakeBench) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import TYPE_CHECKING
 
 import pytest
 
 from backends.errors import InvalidInput
-from lifecycle import ModelConfig, ModelRef
+from lifecycle import ModelConfig, ModelRef, aio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,6 +86,20 @@ def test_model_leaves_at_the_last_lease_when_one_said_zero(bench: MakeBench) -> 
     assert b.phase("A") == "ready"
 
 
+def test_model_stays_as_long_as_a_task_said(bench: MakeBench) -> None:
+    """A lease taken from asyncio passes its ttl_s on."""
+    b = bench(1)
+    b.add("A", config=ModelConfig(warm_up=False, ttl_s=5.0))
+
+    async def main() -> None:
+        async with aio.lease(b.manager, ModelRef("t", "A"), ttl_s=100.0):
+            pass
+
+    asyncio.run(main())
+    b.pass_time(50.0)
+    assert b.phase("A") == "ready"
+
+
 def test_pin_outweighs_the_lease_when_both_speak(bench: MakeBench) -> None:
     """A pinned model doesn't expire, whatever a lease says."""
     b = bench(1)
@@ -95,10 +110,12 @@ def test_pin_outweighs_the_lease_when_both_speak(bench: MakeBench) -> None:
 
 
 def test_seconds_are_refused_when_they_make_no_sense(bench: MakeBench) -> None:
-    """A negative TTL or residency is refused at once."""
+    """A negative TTL or residency is refused at once, from asyncio too."""
     b = bench(1)
     b.add("A")
     with pytest.raises(InvalidInput):
         b.manager.lease(ModelRef("t", "A"), ttl_s=-1.0)
     with pytest.raises(InvalidInput):
         ModelConfig(min_residency_s=-1.0)
+    with pytest.raises(InvalidInput):
+        aio.lease(b.manager, ModelRef("t", "A"), ttl_s=-1.0)

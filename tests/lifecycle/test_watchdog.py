@@ -11,6 +11,7 @@ from lifecycle_fakes import Call, FakeLoader, FakeSpec
 
 from backends.errors import InvalidInput
 from lifecycle import LeaseTimeout, ModelManager, ModelRef
+from lifecycle.events import Event, Stalled
 from lifecycle.watchdog import Stall, Watchdog
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def test_stall_is_reported_when_somebody_waits_and_nothing_moves(
     """60 s without a move while somebody waits: who waits, for what, and who holds it is told, once."""
     b = bench(1)
     told: list[Stall] = []
+    heard: list[Event] = []
+    b.manager.subscribe(heard.append)
     watchdog = Watchdog(b.manager, stall_s=60.0, report=told.append)
     b.add("A")
     b.add("B")
@@ -58,6 +61,8 @@ def test_stall_is_reported_when_somebody_waits_and_nothing_moves(
         "no lifecycle progress for 60 s: 't/B' waited for 60 s for room; held by 't/A' 1 B (ready, 1 leases)"
     )
     assert vars(record)["waiters"] == stall.waiters
+    b.manager.close()
+    assert [event.stall for event in heard if isinstance(event, Stalled)] == [stall]
 
 
 def test_stall_is_seen_when_each_caller_gives_up_before_it_is_long(bench: MakeBench) -> None:

@@ -81,7 +81,7 @@ def test_search_goes_on_without_models_when_none_fits(open_database: OpenDatabas
 
 def test_document_is_not_stored_when_embedding_fails(open_database: OpenDatabase) -> None:
     """L47: a failed embedding is an error, never a vector of zeros."""
-    db = open_database(fake=fake_backend(infers=[None, Fault.NAN]))  # the first is the warm-up's
+    db = open_database(fake=fake_backend(infers=[None, None, Fault.NAN]))  # the first two are the warm-up's
     with pytest.raises(InferenceError, match=r"NaN|finite"):
         db.add(DOCS)
     assert db.count() == 0
@@ -90,7 +90,7 @@ def test_document_is_not_stored_when_embedding_fails(open_database: OpenDatabase
 
 def test_hybrid_goes_on_when_the_embedder_fails(open_database: OpenDatabase) -> None:
     """A failing dense stage is left out of a hybrid query and named; dense mode raises."""
-    fake = fake_backend(infers=[None, None, Fault.CRASH, Fault.CRASH])
+    fake = fake_backend(infers=[None, None, None, Fault.CRASH, Fault.CRASH])
     db = open_database(fake=fake)
     db.add(DOCS)
     result = db.search("gamma")
