@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 from rich.text import Text
 
 from backends import catalogue
-from backends.errors import ModelUnavailable
+from backends.errors import InvalidInput, ModelUnavailable
 from vectorsearch import config
 from vectorsearch.cli import output
 from vectorsearch.cli.group import FAILED
 from vectorsearch.cli.opening import MODES, BackendName, DatabaseFolder, as_mode, fetch_models, open_existing
-from vectorsearch.query.explain import Explanation
+from vectorsearch.query.fusion import Fusion
+from vectorsearch.rerankers import Rerank
 
 if TYPE_CHECKING:
     from vectorsearch.database import Database
@@ -31,7 +33,7 @@ and the exit code is 1.
 [bold]Examples[/]
 
   vectorsearch search "parse a csv file" --db my.db
-  vectorsearch search "parse a csv file" --db my.db --rerank default --explain
+  vectorsearch search "parse a csv file" --db my.db --rerank default --explain --svg timeline.svg
   vectorsearch search "tax law" --db my.db --filter year=2020 --json"""
 
 RerankName = Annotated[
@@ -41,6 +43,11 @@ RerankName = Annotated[
         help=f"Reranking model: a name, a folder, [bold]default[/] ({config.DEFAULT_RERANKER}), or [bold]none[/].",
         metavar="NAME",
     ),
+]
+
+SvgFile = Annotated[
+    Path | None,
+    typer.Option("--svg", help="Write the stages as a timeline to this file.", dir_okay=False, metavar="FILE"),
 ]
 
 
@@ -57,6 +64,30 @@ def search(
         int | None,
         typer.Option(help="How many hits the reranker reads; the larger of k and 50 by default.", min=0, metavar="N"),
     ] = None,
+    min_score: Annotated[
+        float | None, typer.Option(help="Drop hits whose rerank score is lower.", metavar="X", show_default=False)
+    ] = None,
+    blend: Annotated[
+        float | None,
+        typer.Option(
+            help="Weight of the rerank score beside the first stage's, 0 to 1; by default it decides alone.",
+            min=0,
+            max=1,
+            metavar="W",
+            show_default=False,
+        ),
+    ] = None,
+    fusion: Annotated[
+        str, typer.Option(help=f"How hybrid lists are merged: {', '.join(get_args(Fusion))}.", metavar="NAME")
+    ] = "rrf",
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds that the search may take; what is late is left out. The loading of models counts.",
+            metavar="S",
+            show_default=False,
+        ),
+    ] = None,
     filters: Annotated[
         list[str] | None,
         typer.Option(
@@ -67,6 +98,7 @@ def search(
         ),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print the plan and what each stage did.")] = False,
+    svg: SvgFile = None,
     backend: BackendName = None,
     as_json: output.Json = False,
 ) -> None:
@@ -77,19 +109,43 @@ def search(
     with open_existing(db, backend=backend) as database:
         with contextlib.suppress(ModelUnavailable):  # the search tells what it has to go without, or that it can't
             fetch_for_search(database, chosen, reranker)
-        result = database.search(
-            query, k=k, mode=chosen, filter=wanted or None, rerank=reranker, rerank_depth=rerank_depth
+        explanation = database.explain(
+            query,
+            analyze=True,
+            k=k,
+            mode=chosen,
+            filter=wanted or None,
+            fusion=as_fusion(fusion),
+            rerank=None if reranker is None else Rerank(reranker, blend=blend),
+            rerank_depth=rerank_depth,
+            min_score=min_score,
+            timeout_s=timeout,
         )
+    result = explanation.ran
+    if svg is not None:
+        _write_svg(svg, explanation.to_svg())
     if as_json:
         output.print_json({**result.to_dict(), **({"plan": asdict(result.plan)} if explain else {})})
     else:
         _print_hits(result)
         if explain:
-            output.out.print(Text(f"\n{Explanation(result.plan, result)}"), soft_wrap=True)
+            output.out.print(Text(f"\n{explanation}"), soft_wrap=True)
     if result.degraded:
         for line in degradations(result):
             output.print_warning(line)
         raise typer.Exit(FAILED)
+
+
+def as_fusion(name: str) -> Fusion:
+    """Return the fusion of this name.
+
+    Raises:
+        typer.BadParameter: there is none.
+    """
+    for fusion in get_args(Fusion):
+        if fusion == name:
+            return cast("Fusion", fusion)
+    raise typer.BadParameter(f"{name!r} is none of {', '.join(get_args(Fusion))}", param_hint="--fusion")
 
 
 def reranker_option(name: str) -> str | None:
@@ -143,6 +199,13 @@ def degradations(result: SearchResult) -> list[str]:
         detail = errors.get(stage, "its model doesn't fit into the memory budget" if name.endswith(":budget") else "")
         reasons.append(f"went without {name}{f': {detail}' if detail else ''}")
     return reasons
+
+
+def _write_svg(file: Path, svg: str) -> None:
+    try:
+        file.write_text(svg, encoding="utf-8")
+    except OSError as exc:
+        raise InvalidInput(f"the timeline can't be written to {str(file)!r} ({exc}): name another file") from exc
 
 
 def _print_hits(result: SearchResult) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from backends.errors import InvalidInput
 from vectorsearch.query.timeline import draw, measured_bars, planned_bars
 
 if TYPE_CHECKING:
@@ -26,6 +27,17 @@ class Explanation:
 
     def __str__(self) -> str:
         return render(self.plan, self.result)
+
+    @property
+    def ran(self) -> SearchResult:
+        """Return the result of running the plan.
+
+        Raises:
+            InvalidInput: it was not run.
+        """
+        if self.result is None:
+            raise InvalidInput("this plan was not run: ask for it with explain(…, analyze=True)")
+        return self.result
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, fit for JSON."""

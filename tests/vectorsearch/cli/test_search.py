@@ -50,6 +50,31 @@ def test_the_stages_are_shown_when_explained(run: Callable, db: Path) -> None:
     assert "└─ lexical" in run("search", "csv file", "--db", db, "--explain").stdout
 
 
+def test_the_timeline_is_written_when_a_file_is_named(run: Callable, db: Path, tmp_path: Path) -> None:
+    """--svg writes the picture of what happened, whatever is printed."""
+    done = run("search", "csv file", "--db", db, "--json", "--timeout", "60", "--svg", tmp_path / "t.svg")
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "t.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+@pytest.mark.usefixtures("fake_models")
+def test_hits_are_blended_and_cut_when_asked_for(run: Callable, db: Path) -> None:
+    """--blend weighs the rerank score, and --min-score drops what the reranker finds irrelevant."""
+    arguments = [
+        "search",
+        "read a json document",
+        "--db",
+        db,
+        "--rerank",
+        "fake-reranker",
+        "--backend",
+        "fake",
+        "--json",
+    ]
+    assert {hit["score_kind"] for hit in run(*arguments, "--blend", "0.5").json["hits"]} == {"blend"}
+    assert ids_of(run(*arguments, "--min-score", "4")) == ["json.load"]
+
+
 def test_nothing_found_is_no_failure_when_a_query_has_no_match(run: Callable, db: Path) -> None:
     """A query without a match prints "no hits" and exits with 0."""
     done = run("search", "zebra", "--db", db)
@@ -97,6 +122,10 @@ def test_a_filter_is_refused_when_it_is_malformed(options: list[str]) -> None:
         (["x", "--mode", "fuzzy"], 2, "fuzzy"),
         (["x", "-k", "-1"], 2, "-k"),
         (["x", "--filter", "year"], 2, "KEY=VALUE"),
+        (["x", "--fusion", "sum"], 2, "rrf, minmax, zscore"),
+        (["x", "--timeout", "0"], 1, "timeout_s is 0"),
+        (["x", "--min-score", "1"], 1, "nothing reranks"),
+        (["csv", "--svg", "no/such/folder/t.svg"], 1, "name another file"),
     ],
 )
 def test_the_next_step_is_told_when_an_argument_is_wrong(
@@ -128,12 +157,13 @@ def test_a_stage_left_out_is_warned_of_when_the_result_is_degraded(
     run: Callable, db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S43: hits without a stage are printed with a warning, and the exit code says that not all was done."""
-    search = vs.Database.search
+    explain = vs.Database.explain
 
-    def degraded(self: vs.Database, *args: Any, **options: Any) -> vs.SearchResult:
-        return replace(search(self, *args, **options), degraded=("rerank:budget",))
+    def degraded(self: vs.Database, *args: Any, **options: Any) -> vs.Explanation:
+        found = explain(self, *args, **options)
+        return vs.Explanation(found.plan, replace(found.ran, degraded=("rerank:budget",)))
 
-    monkeypatch.setattr(vs.Database, "search", degraded)
+    monkeypatch.setattr(vs.Database, "explain", degraded)
     done = run("search", "thread", "--db", db, "--json")
     assert done.exit_code == 1
     assert ids_of(done) == ["time.sleep"]
