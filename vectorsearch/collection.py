@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -11,10 +12,16 @@ from vectorsearch.index.allowed_rows import AllowedRows
 from vectorsearch.index.analyzer import Analyzer
 from vectorsearch.index.filters import fields_of, has_field, parse_filter, plain_filter
 from vectorsearch.index.opening import check_settings, open_indexes
-from vectorsearch.storage.errors import DimensionMismatch, NonFiniteVector
-from vectorsearch.storage.files import folder_nbytes
+from vectorsearch.storage.errors import DimensionMismatch, NonFiniteVector, SettingsMismatch
+from vectorsearch.storage.new_vectors import NewVectors
 from vectorsearch.storage.records import check_dims, content_digest, to_records
-from vectorsearch.storage.settings import CollectionSettings, agree_settings, stored_settings
+from vectorsearch.storage.settings import (
+    CollectionSettings,
+    agree_settings,
+    changed_embed,
+    embed_of,
+    stored_settings,
+)
 from vectorsearch.storage.store import Store
 from vectorsearch.upkeep import Upkeep
 
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
 
     from vectorsearch.index.base import DenseIndex, LexicalIndex
     from vectorsearch.index.keeper import Keeper
+    from vectorsearch.storage.new_vectors import Make
     from vectorsearch.storage.store import OnConflict
     from vectorsearch.types import Candidates, Document, Filter, Metadata
 
@@ -110,16 +118,18 @@ class Collection:
         """
         check_dims(to_records(docs, first_row=first_row), self.dim, first_row=first_row)
 
-    def write(self, docs: Sequence[Document], *, on_conflict: OnConflict = "error") -> int:
+    def write(self, docs: Sequence[Document], *, on_conflict: OnConflict = "error", made_by: str | None = None) -> int:
         """Store documents with their vectors in one transaction and return how many.
 
-        It is acknowledged once this returns. `on_conflict="replace"` replaces documents whose id is known.
+        It is acknowledged once this returns. `on_conflict="replace"` replaces documents whose id is known. `made_by` is
+        the digest of the embedder that made vectors among them.
 
         Raises:
+            SpaceChanged: the vectors were exchanged for those of another embedder meanwhile; nothing was stored.
             DuplicateId, DimensionMismatch, NonFiniteVector, InvalidInput: nothing of the batch was stored.
             StorageFull: likewise.
         """
-        return self._store.write(docs, on_conflict=on_conflict)
+        return self._store.write(docs, on_conflict=on_conflict, made_by=made_by)
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete documents in one transaction and return how many there were."""
@@ -197,11 +207,15 @@ class Collection:
         Raises:
             DimensionMismatch: the vector has another length than those stored.
             NonFiniteVector: it holds NaN or infinity.
+            SettingsMismatch: the writing process has exchanged the embedder since this collection was opened.
         """
         query = self._checked(vector)
         condition = parse_filter(filter)
         allowed = self._allowed.of(self._lexical.current(), condition) if condition is not None else None
-        return self._dense.current().search(query, k, allowed)
+        found = self._dense.current().search(query, k, allowed)
+        if self._store.read_only and embed_of(self._store.meta()) != self._settings.embed:
+            raise SettingsMismatch("another process has exchanged the embedder: open the database again")
+        return found
 
     def count_where(self, filter: Filter | None) -> int:  # noqa: A002
         """Return the number of documents that a filter lets through; reads no document."""
@@ -215,22 +229,7 @@ class Collection:
 
     def refresh(self, progress: Progress | None = None) -> None:
         """Bring both indexes up to date; `progress(done, total)` counts the rows of the two together."""
-        with self._store.snapshot() as snapshot:
-            seqs = (self._lexical.opened().seq, self._dense.opened().seq)
-            total = snapshot.inserted_after(seqs[0]) + min(snapshot.inserted_after(seqs[1]), snapshot.n_vectors)
-        done = 0
-
-        def advance(rows: int) -> None:
-            nonlocal done, total
-            done += rows
-            total = max(total, done)  # an index that is built again reads more than it lacked
-            if progress is not None:
-                progress(done, total)
-
-        self._lexical.complete(advance)
-        self._dense.complete(advance)
-        if progress is not None:
-            progress(total, total)
+        self.upkeep.refresh(progress)
 
     def flush(self) -> None:
         """Bring both indexes up to date and make their files last, so that the next opening starts from them.
@@ -244,20 +243,18 @@ class Collection:
 
     def info(self) -> dict[str, object]:
         """Return settings, counts and the state of the indexes, as plain values."""
-        with self._store.snapshot() as snapshot:
-            counts = {"documents": snapshot.documents, "vectors": snapshot.n_vectors, "seq": snapshot.seq}
-        folder = self._store.folder
-        return {
-            "path": str(folder),
-            "read_only": self._store.read_only,
-            **counts,
-            "embed": self._settings.embed,
-            "dim": self.dim,
-            "language": self._settings.language,
-            "disk_nbytes": folder_nbytes(folder),
-            "lexical": self._lexical.info(),
-            "dense": self._dense.info(),
-        }
+        settings = {"embed": self._settings.embed, "dim": self.dim, "language": self._settings.language}
+        return settings | self.upkeep.info()
+
+    def new_vectors(self, made_by: str) -> NewVectors:
+        """Return where another model's vectors are collected; those of the same model from an earlier run are kept."""
+        return NewVectors(self._store, made_by)
+
+    def exchange_vectors(self, new: NewVectors, *, embed: str, dim: int, make: Make) -> int:
+        """Put another model's vectors in the place of all; see `NewVectors.exchange`."""
+        n_vectors = new.exchange(meta=changed_embed(self._store.meta(), embed, dim), make=make)
+        self._settings = replace(self._settings, embed=embed, dim=dim)
+        return n_vectors
 
     @property
     def upkeep(self) -> Upkeep:

@@ -13,8 +13,10 @@ from rerank import ScoreCache
 from vectorsearch.documents import as_id
 from vectorsearch.query.explain import Explanation
 from vectorsearch.query.fusion import RRF_K
+from vectorsearch.reindex import reindex
 from vectorsearch.rerankers import RerankerDesk
 from vectorsearch.searcher import Searcher, SearchOptions
+from vectorsearch.space import EmbeddingSpace
 from vectorsearch.writer import Writer
 
 if TYPE_CHECKING:
@@ -55,16 +57,16 @@ class Database:
     ) -> None:
         self._collection = collection
         self._models = models
-        self._embedder = embedder
+        self._space = EmbeddingSpace(embedder)
         self._resources = resources  # what closing closes, the collection first
-        self._writer = Writer(collection, models, embedder)
+        self._writer = Writer(collection, models, self._space)
         cache = ScoreCache(rerank_cache_nbytes) if rerank_cache_nbytes else None
-        self._searcher = Searcher(collection, models, RerankerDesk(models, reranker, cache), embedder=embedder)
+        self._searcher = Searcher(collection, models, RerankerDesk(models, reranker, cache), space=self._space)
 
     @property
     def embedder(self) -> ModelSpec | None:
         """Return the model that embeds documents and queries; None if the vectors are the caller's own."""
-        return self._embedder
+        return self._space.embedder
 
     def add(self, docs: Rows) -> int:
         """Store new documents and return how many.
@@ -225,6 +227,27 @@ class Database:
     def info(self) -> dict[str, Any]:
         """Return the database's settings, sizes and the state of its derived files, as plain values."""
         return self._collection.info()
+
+    def reindex(self, *, embed: str | Path | ModelSpec, progress: Callable[[int, int], None] | None = None) -> int:
+        """Embed every document again with another model, exchange the vectors, and return how many there are.
+
+        Searches and writes go on with the old model until then. Killed or interrupted, the same call goes on where it
+        stopped. Vectors that were the caller's own are exchanged as well. `progress(done, total)` counts documents.
+
+        Raises:
+            UnknownModel, InvalidInput: there is no such embedder.
+            VectorSearchError: the model failed, or the database can't be written; the old vectors stay.
+        """
+        embedder = self.find_embedder(embed)
+        return reindex(self._collection, self._models, self._space, embedder=embedder, progress=progress)
+
+    def find_embedder(self, embed: str | Path | ModelSpec) -> ModelSpec:
+        """Return the embedder of a name or folder, without downloading it.
+
+        Raises:
+            UnknownModel, InvalidInput: there is none.
+        """
+        return self._models.resolve(embed, "embed")
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Verification:
         """Check every document, vector and file, and that the indexes find what is stored; nothing is changed."""

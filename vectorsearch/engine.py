@@ -9,7 +9,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from backends import catalogue
 from backends.errors import InvalidInput
 from lifecycle import ModelManager
 from vectorsearch import config
@@ -17,6 +16,7 @@ from vectorsearch.collection import Collection, CollectionSettings, stored_setti
 from vectorsearch.database import Database
 from vectorsearch.models import Models
 from vectorsearch.query.request import is_count
+from vectorsearch.space import digest_of, fingerprint_of
 from vectorsearch.storage.errors import SettingsMismatch
 
 if TYPE_CHECKING:
@@ -141,11 +141,9 @@ def _embedder(
 
 
 def _fingerprint(embedder: ModelSpec | None, stored: CollectionSettings | None) -> str | None:
-    """Name the embedder so that it can be found and checked again: its name, or its folder, and its digest."""
+    """Name the embedder as `fingerprint_of`, or as the database knows it already."""
     if embedder is None:
         return None
-    digest = embedder.digest[:16]
-    if stored and stored.embed and stored.embed.endswith(f"@{digest}"):
+    if stored and stored.embed and stored.embed.endswith(f"@{digest_of(embedder)}"):
         return stored.embed  # the same model, wherever its folder lies now
-    named = embedder.name in catalogue.names() or "/" in embedder.name or not embedder.weights_file
-    return f"{embedder.name if named else embedder.folder}@{digest}"
+    return fingerprint_of(embedder)

@@ -18,6 +18,7 @@ VectorSearchError
 │   ├── NotADatabase
 │   ├── ReadOnlyDatabase
 │   ├── SettingsMismatch
+│   ├── SpaceChanged
 │   └── StorageFull
 ├── BackendError                   a runtime, or a model's files
 │   ├── CannotServe
@@ -31,15 +32,15 @@ VectorSearchError
 ├── LifecycleError                 a model could not be had
 │   ├── BudgetExhausted
 │   │   └── QuotaExhausted
-│   ├── LeaseReused
 │   ├── FallbackExhausted (ExceptionGroup)
+│   ├── LeaseReused
 │   ├── LeaseTimeout (TimeoutError)
 │   │   └── LoadTooSlow
 │   ├── LoadFailed
 │   ├── ManagerClosed
 │   ├── ModelNotRegistered (LookupError)
-│   ├── QueueFull
 │   ├── OtherVectors
+│   ├── QueueFull
 │   ├── ReplaceOvertaken
 │   ├── UnloadFailed
 │   └── UnloadTimeout (TimeoutError)
@@ -63,16 +64,16 @@ from backends.errors import (
 )
 from lifecycle.errors import (
     BudgetExhausted,
-    LeaseReused,
     FallbackExhausted,
+    LeaseReused,
     LeaseTimeout,
     LifecycleError,
     LoadFailed,
     LoadTooSlow,
     ManagerClosed,
     ModelNotRegistered,
-    QueueFull,
     OtherVectors,
+    QueueFull,
     QuotaExhausted,
     ReplaceOvertaken,
     UnloadFailed,
@@ -94,6 +95,7 @@ from vectorsearch.storage.errors import (
     NotADatabase,
     ReadOnlyDatabase,
     SettingsMismatch,
+    SpaceChanged,
     StorageFull,
     StoreError,
 )
@@ -110,9 +112,9 @@ __all__ = [
     "DuplicateId",
     "EmptyQuery",
     "EvaluationFailed",
+    "FallbackExhausted",
     "IndexUnwritable",
     "InferenceError",
-    "FallbackExhausted",
     "InvalidDocument",
     "InvalidInput",
     "InvalidModel",
@@ -128,13 +130,14 @@ __all__ = [
     "NewerFormat",
     "NonFiniteVector",
     "NotADatabase",
+    "OtherVectors",
     "QueueFull",
     "QuotaExhausted",
-    "OtherVectors",
     "ReadOnlyDatabase",
     "ReplaceOvertaken",
     "RerankError",
     "SettingsMismatch",
+    "SpaceChanged",
     "StorageFull",
     "StoreError",
     "TransientBackendError",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from vectorsearch.query.request import OnRerankError
     from vectorsearch.rerankers import RerankerDesk, Rerankers
     from vectorsearch.results import SearchResult
+    from vectorsearch.space import EmbeddingSpace
     from vectorsearch.types import Filter, Mode
 
 
@@ -57,19 +58,17 @@ class SearchOptions(TypedDict, total=False):
 class Searcher:
     """Plan and run searches over a collection with a database's models. Threads may share it."""
 
-    def __init__(
-        self, collection: Collection, models: Models, desk: RerankerDesk, *, embedder: ModelSpec | None
-    ) -> None:
+    def __init__(self, collection: Collection, models: Models, desk: RerankerDesk, *, space: EmbeddingSpace) -> None:
         self._collection = collection
         self._models = models
         self._desk = desk
-        self._embedder = embedder
+        self._space = space
         self._costs = Costs()
         self._branches = Branches()
 
     def plan(self, query: str | None, **options: Unpack[SearchOptions]) -> QueryPlan:
         """Return the plan of a search, without running it; raises what `search` does of its arguments."""
-        return self._plan(query, options, counted=True)[0]
+        return self._plan(query, options, self._space.embedder, counted=True)[0]
 
     def search(self, query: str | None, *, counted: bool = False, **options: Unpack[SearchOptions]) -> SearchResult:
         """Plan, fetch the models that are not there, and run; `counted` as in `_state`.
@@ -78,12 +77,17 @@ class Searcher:
             EmptyQuery, UnknownMode, UnknownModel, DimensionMismatch, InvalidInput: an argument can't be used.
             VectorSearchError: a stage failed that the search can't go without.
         """
+        return self._space.steadily(lambda embedder: self._search(query, options, embedder, counted=counted))
+
+    def _search(
+        self, query: str | None, options: SearchOptions, embedder: ModelSpec | None, *, counted: bool = False
+    ) -> SearchResult:
         clock = self._models.manager.clock
         begun = clock()
-        plan, request, rerankers = self._plan(query, options, counted=counted)
+        plan, request, rerankers = self._plan(query, options, embedder, counted=counted)
         encoder = None
-        if any(retriever.model for retriever in plan.retrievers) and self._embedder is not None:
-            encoder = self._models.encoder(self._embedder)
+        if any(retriever.model for retriever in plan.retrievers) and embedder is not None:
+            encoder = self._models.encoder(embedder)
         self._models.prefetch(plan.prefetch)
         resources = Resources(self._collection, encoder, rerankers.rerankers, self._branches, clock, begun)
         result = execute(plan, request, resources=resources)
@@ -95,11 +99,16 @@ class Searcher:
         """Search for each query; all are encoded in one batch, where the plan has a model for that."""
         if not queries:
             return []
+        return self._space.steadily(lambda embedder: self._search_many(queries, options, embedder))
+
+    def _search_many(
+        self, queries: Sequence[str], options: SearchOptions, embedder: ModelSpec | None
+    ) -> list[SearchResult]:
         vectors: Sequence[ArrayLike | None] = [options.get("vector")] * len(queries)
-        needs_model = any(retriever.model for retriever in self._plan(queries[0], options)[0].retrievers)
-        if needs_model and self._embedder is not None:
+        needs_model = any(retriever.model for retriever in self._plan(queries[0], options, embedder)[0].retrievers)
+        if needs_model and embedder is not None:
             try:
-                vectors = list(self._models.encoder(self._embedder).encode_queries(queries).vectors)
+                vectors = list(self._models.encoder(embedder).encode_queries(queries).vectors)
             except (LifecycleError, InferenceError):
                 if options.get("mode") == "dense":
                     raise
@@ -107,11 +116,11 @@ class Searcher:
         for query, vector in zip(queries, vectors, strict=True):
             own = options.copy()
             own["vector"] = vector
-            results.append(self.search(query, **own))
+            results.append(self._search(query, own, embedder))
         return results
 
     def _plan(
-        self, query: str | None, options: SearchOptions, *, counted: bool = False
+        self, query: str | None, options: SearchOptions, embedder: ModelSpec | None, *, counted: bool = False
     ) -> tuple[QueryPlan, SearchRequest, Rerankers]:
         if unknown := options.keys() - SearchOptions.__annotations__.keys():
             raise TypeError(f"search has no option {', '.join(map(repr, sorted(unknown)))}")
@@ -137,18 +146,20 @@ class Searcher:
             timeout_s=options.get("timeout_s"),
             on_rerank_error=on_error,
         )
-        return plan_search(request, self._state(request, rerankers, counted=counted)), request, rerankers
+        return plan_search(request, self._state(request, rerankers, embedder, counted=counted)), request, rerankers
 
-    def _state(self, request: SearchRequest, rerankers: Rerankers, *, counted: bool) -> PlanState:
+    def _state(
+        self, request: SearchRequest, rerankers: Rerankers, embedder: ModelSpec | None, *, counted: bool
+    ) -> PlanState:
         """Look at the database; what a filter lets through is counted only for who wants to read the plan."""
         documents = self._collection.count()
         filtered = None
         if counted and request.filter:
             filtered = FilterState(self._collection.count_where(request.filter), documents)
-        embedder = self._costs.of(self._models.state(self._embedder), self._embedder) if self._embedder else None
+        model = self._costs.of(self._models.state(embedder), embedder) if embedder else None
         return PlanState(
             documents=documents,
-            embedder=embedder,
+            embedder=model,
             budget_nbytes=self._models.manager.budget_nbytes,
             rerankers=tuple(self._costs.of(model[1], model[0]) if model else None for model in rerankers.models),
             unit_ms=self._costs.unit_ms(),

@@ -59,6 +59,38 @@ class Upkeep:
     lexical: Keeper[LexicalIndex]
     dense: Keeper[DenseIndex]
 
+    def info(self) -> dict[str, object]:
+        """Return counts, sizes and the state of the indexes, as plain values."""
+        with self.store.snapshot() as snapshot:
+            counts = {"documents": snapshot.documents, "vectors": snapshot.n_vectors, "seq": snapshot.seq}
+        return {
+            "path": str(self.store.folder),
+            "read_only": self.store.read_only,
+            **counts,
+            "disk_nbytes": folder_nbytes(self.store.folder),
+            "lexical": self.lexical.info(),
+            "dense": self.dense.info(),
+        }
+
+    def refresh(self, progress: Progress | None = None) -> None:
+        """Bring both indexes up to date; `progress(done, total)` counts the rows of the two together."""
+        with self.store.snapshot() as snapshot:
+            seqs = (self.lexical.opened().seq, self.dense.opened().seq)
+            total = snapshot.inserted_after(seqs[0]) + min(snapshot.inserted_after(seqs[1]), snapshot.n_vectors)
+        done = 0
+
+        def advance(rows: int) -> None:
+            nonlocal done, total
+            done += rows
+            total = max(total, done)  # an index that is built again reads more than it lacked
+            if progress is not None:
+                progress(done, total)
+
+        self.lexical.complete(advance)
+        self.dense.complete(advance)
+        if progress is not None:
+            progress(total, total)
+
     def verify(self, progress: Progress | None = None) -> Verification:
         """Check the file, every document and vector, the derived files, and that the indexes find what is stored.
 

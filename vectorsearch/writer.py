@@ -12,6 +12,8 @@ import numpy as np
 from vectorsearch import config
 from vectorsearch.collection import content_digest
 from vectorsearch.documents import parse_documents
+from vectorsearch.space import digest_of
+from vectorsearch.storage.errors import SpaceChanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from backends.base import ModelSpec
     from vectorsearch.collection import Collection
     from vectorsearch.models import Models
+    from vectorsearch.space import EmbeddingSpace
     from vectorsearch.storage.store import OnConflict
     from vectorsearch.types import Document
 
@@ -31,13 +34,13 @@ class Writer:
 
     collection: Collection
     models: Models
-    embedder: ModelSpec | None
+    space: EmbeddingSpace
 
     def write(self, docs: Rows, *, replace: bool) -> int:
         """Store documents and return how many; see `Database.add` and `Database.upsert`."""
         self.collection.check_writable()  # before a model is loaded for what can't be stored
         documents = parse_documents(docs)
-        size = config.WRITE_CHUNK_DOCUMENTS if self.embedder is None else config.EMBED_CHUNK_DOCUMENTS
+        size = config.WRITE_CHUNK_DOCUMENTS if self.space.embedder is None else config.EMBED_CHUNK_DOCUMENTS
         on_conflict: OnConflict = "replace" if replace else "error"
         seen = written = 0
         try:
@@ -47,7 +50,7 @@ class Writer:
                 self.collection.check(wanted, first_row=seen)
                 seen += len(chunk)
                 wanted = self._changed(wanted) if replace else wanted
-                written += self.collection.write(self._embedded(wanted), on_conflict=on_conflict)
+                written += self._store(wanted, on_conflict)
         except BaseException as exc:  # the rows' own iterator may raise anything; it goes on as it is
             if written:
                 exc.add_note(f"{written} documents before this chunk are stored, and nothing of the chunk itself")
@@ -70,12 +73,21 @@ class Writer:
         }
         return [document for document in chunk if document.id not in unchanged]
 
-    def _embedded(self, chunk: list[Document]) -> list[Document]:
+    def _store(self, chunk: list[Document], on_conflict: OnConflict) -> int:
+        while True:
+            embedder = self.space.embedder
+            made_by = None if embedder is None else digest_of(embedder)
+            try:
+                return self.collection.write(self._embedded(chunk, embedder), on_conflict=on_conflict, made_by=made_by)
+            except SpaceChanged:  # the vectors were exchanged while these were made: they are no use
+                continue
+
+    def _embedded(self, chunk: list[Document], embedder: ModelSpec | None) -> list[Document]:
         """Give each document without a vector the embedder's, if there is an embedder."""
         missing = [i for i, document in enumerate(chunk) if document.vector is None]
-        if self.embedder is None or not missing:
+        if embedder is None or not missing:
             return chunk
-        encoder = self.models.encoder(self.embedder)
+        encoder = self.models.encoder(embedder)
         vectors = encoder.encode_passages([chunk[i].full_text for i in missing]).vectors
         complete = list(chunk)
         for i, vector in zip(missing, vectors, strict=True):

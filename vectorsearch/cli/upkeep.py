@@ -64,8 +64,8 @@ def snapshot(
 def _report(db: Path, found: Verification, *, as_json: bool) -> None:
     if as_json:
         faults = [asdict(fault) for fault in found.faults]
-        counts = {"documents": found.documents, "vectors": found.vectors}
-        output.print_json({"db": str(db), "ok": found.ok, **counts, "faults": faults})
+        seen = {"documents": found.documents, "vectors": found.vectors}
+        output.print_json({"db": str(db), "ok": found.ok, **seen, "faults": faults})
     else:
         for fault in found.faults[:_SHOWN_FAULTS]:
             output.print_error(str(fault))

@@ -118,7 +118,7 @@ class ExactIndex:
 
     def catch_up(self, snapshot: Snapshot, advance: Advance, *, build: bool = True) -> None:  # noqa: ARG002 -- the protocol's argument
         """Apply every change after `seq`."""
-        if self.seq < snapshot.floor:
+        if self.seq < snapshot.vectors_floor:
             self.close()
         self._writer.remove(snapshot.deleted_after(self.seq))
         for rows, vectors in snapshot.vectors(self.seq):

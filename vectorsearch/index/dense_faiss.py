@@ -85,7 +85,7 @@ class FaissIndex:
 
     def catch_up(self, snapshot: Snapshot, advance: Advance, *, build: bool = True) -> None:
         """Apply every change after `seq`; with `build`, make another base if this one is outgrown."""
-        if self.seq < snapshot.floor:
+        if self.seq < snapshot.vectors_floor:
             self.close()
         state, writer = self._state, self._writer
         gone = snapshot.deleted_after(state.seq)

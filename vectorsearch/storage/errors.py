@@ -33,6 +33,10 @@ class SettingsMismatch(StoreError):
     """The database was made with other settings than it is opened with; the message names both values."""
 
 
+class SpaceChanged(StoreError):
+    """The vectors to be written are of a model whose vectors were exchanged for another's meanwhile; embed again."""
+
+
 class StorageFull(StoreError):
     """No room is left on the disk; the write was undone and everything acknowledged before it is kept."""
 

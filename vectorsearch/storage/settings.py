@@ -72,6 +72,16 @@ def agree_settings(store: Store, wanted: CollectionSettings | None) -> Collectio
     return replace(stored, dense=wanted.dense)
 
 
+def embed_of(meta: dict[str, str]) -> str | None:
+    """Return what identifies the model of the stored vectors."""
+    return _settings_of(meta).embed if _KEY in meta else None
+
+
+def changed_embed(meta: dict[str, str], embed: str, dim: int) -> dict[str, str]:
+    """Return the settings to store when the vectors are exchanged for those of another model."""
+    return {_KEY: json.dumps({**json.loads(meta[_KEY]), "embed": embed}), "dim": str(dim)}
+
+
 def _settings_of(meta: dict[str, str]) -> CollectionSettings:
     dim = int(meta["dim"]) if "dim" in meta else None
     return CollectionSettings(dim=dim, **json.loads(meta[_KEY]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from vectorsearch.storage.records import to_document
+from vectorsearch.storage.records import full_text, to_document
 
 if TYPE_CHECKING:
     import sqlite3
@@ -45,8 +45,7 @@ def to_batch(stored: Sequence[tuple[int, bytes]]) -> VectorBatch:
 
 
 def _indexed(row: int, title: str, metadata: str, text: str) -> IndexedText:
-    full_text = f"{title} {text}" if title else text
-    return IndexedText(row, title, full_text, json.loads(metadata) if metadata != "{}" else {})
+    return IndexedText(row, title, full_text(title, text), json.loads(metadata) if metadata != "{}" else {})
 
 
 class Snapshot:
@@ -56,9 +55,11 @@ class Snapshot:
         conn.execute("BEGIN")
         self._conn = conn
         self.seq, self.documents, self.n_vectors = conn.execute("SELECT seq, documents, vectors FROM state").fetchone()
-        floor = conn.execute("SELECT value FROM meta WHERE key = 'floor'").fetchone()
+        floors = dict(conn.execute("SELECT key, value FROM meta WHERE key IN ('floor', 'vectors_floor')").fetchall())
         # Deletions up to here are forgotten, so an index that has seen less can't catch up: it must be built again.
-        self.floor = int(floor[0]) if floor else 0
+        self.floor = int(floors.get("floor", 0))
+        # The same for what holds vectors: all of them were exchanged by this change.
+        self.vectors_floor = max(self.floor, int(floors.get("vectors_floor", 0)))
 
     def deleted_after(self, since: int) -> NDArray[np.int64]:
         """Return the rows deleted after sequence number `since`, ascending."""

@@ -55,6 +55,11 @@ def dim_of(conn: sqlite3.Connection) -> int | None:
     return int(stored[0]) if stored else None
 
 
+def meta_of(conn: sqlite3.Connection) -> dict[str, str]:
+    """Return the settings that were stored with the database."""
+    return dict(conn.execute("SELECT key, value FROM meta").fetchall())
+
+
 def select_in(conn: sqlite3.Connection, query: str, values: Iterable[str | int]) -> list[tuple]:  # type: ignore[type-arg]  # rows of the query's own columns
     """Run a query that ends in IN for any number of values.
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from vectorsearch.storage import failpoints
-from vectorsearch.storage.errors import DatabaseClosed, DatabaseLocked, ReadOnlyDatabase
+from vectorsearch.storage.errors import DatabaseClosed, DatabaseLocked, ReadOnlyDatabase, SpaceChanged
 from vectorsearch.storage.lock import WriterLock
 from vectorsearch.storage.pool import ReadPool
 from vectorsearch.storage.records import (
@@ -19,8 +19,9 @@ from vectorsearch.storage.records import (
     with_metadata,
 )
 from vectorsearch.storage.schema import check_connection, connect, holds_database, prepare_writer, reachable, translated
+from vectorsearch.storage.settings import embed_of
 from vectorsearch.storage.snapshot import Snapshot, to_batch
-from vectorsearch.storage.statements import advance, delete_rows, dim_of, insert_rows, select_in
+from vectorsearch.storage.statements import advance, delete_rows, dim_of, insert_rows, meta_of, select_in
 
 if TYPE_CHECKING:
     import sqlite3
@@ -57,7 +58,7 @@ class Store:
         self._write_lock = threading.Lock()  # one transaction at a time; taken before nothing else of this object
         self._writer: sqlite3.Connection | None = None
         self._lock: WriterLock | None = None
-        self._known_dim: int | None = None  # once there is a vector, its length never changes
+        self._known_dim: int | None = None  # changes with the first vector, and when all are exchanged
         self._pool = ReadPool(lambda: connect(folder, read_only=read_only))
         if not read_only:
             with reachable(folder):
@@ -103,22 +104,27 @@ class Store:
     def meta(self) -> dict[str, str]:
         """Return the settings that were stored with the database."""
         with self.reading() as conn:
-            return dict(conn.execute("SELECT key, value FROM meta").fetchall())
+            return meta_of(conn)
 
     def set_meta(self, values: dict[str, str]) -> None:
         """Store settings, all or none."""
         with self.transaction() as conn:
             conn.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
 
-    def write(self, docs: Sequence[Document], *, on_conflict: OnConflict = "error") -> int:
+    def write(self, docs: Sequence[Document], *, on_conflict: OnConflict = "error", made_by: str | None = None) -> int:
         """Store a batch in one transaction and return its size; it is acknowledged once this returns.
 
+        `made_by` is the digest of the model that made the vectors, if it was the database's own.
+
         Raises:
+            SpaceChanged: the database's vectors are of another model by now.
             InvalidInput: a document can't be stored, or its id exists; nothing of the batch was stored.
             StorageFull: the disk is full; nothing of the batch was stored.
         """
         records = to_records(docs)
         with self.transaction() as conn:
+            if made_by is not None and not (embed_of(meta_of(conn)) or "").endswith(made_by):
+                raise SpaceChanged("the vectors were exchanged for another model's: embed the documents again")
             known = dim_of(conn)
             dim = check_dims(records, known)
             present = dict(select_in(conn, "SELECT id, row FROM documents WHERE id IN", [r.id for r in records]))
@@ -261,13 +267,18 @@ class Store:
             )
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Lend the writing connection inside a transaction that is committed at the block's end, or undone."""
+    def transaction(self, *, attach: Path | None = None) -> Iterator[sqlite3.Connection]:
+        """Lend the writing connection inside a transaction that is committed at the block's end, or undone.
+
+        `attach` names another SQLite file, whose tables are then those of `attached`.
+        """
         self.check_writable()
         with self._write_lock, translated(self.folder):
             conn = self._writer
             if conn is None:
                 raise DatabaseClosed("the database is closed: open it again")
+            if attach is not None:
+                conn.execute("ATTACH DATABASE ? AS attached", (str(attach),))
             conn.execute("BEGIN IMMEDIATE")
             try:
                 yield conn
@@ -277,5 +288,9 @@ class Store:
                 if conn.in_transaction:
                     conn.execute("ROLLBACK")
                 raise
+            finally:
+                if attach is not None:
+                    conn.execute("DETACH DATABASE attached")
             self._seq = int(conn.execute("SELECT seq FROM state").fetchone()[0])
+            self._known_dim = dim_of(conn)
             failpoints.reach("store.after_commit")

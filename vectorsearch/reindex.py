@@ -1,0 +1,55 @@
+"""Embed a collection again with another model: beside what there is, resumable, and exchanged at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vectorsearch import config
+from vectorsearch.space import digest_of, fingerprint_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from backends.base import ModelSpec
+    from vectorsearch.collection import Collection
+    from vectorsearch.models import Models
+    from vectorsearch.space import EmbeddingSpace
+
+
+def reindex(
+    collection: Collection,
+    models: Models,
+    space: EmbeddingSpace,
+    *,
+    embedder: ModelSpec,
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Give every document the vector of another model, and return how many there are.
+
+    Searches and writes go on with the old model meanwhile. Each chunk is kept beside the store, so a run that was cut
+    off goes on where it stopped. At the end the vectors are exchanged in one transaction; whoever searches or writes
+    then waits for it, and the dense index is built again by the next search. `progress(done, total)` counts documents.
+
+    Raises:
+        VectorSearchError: the model failed, or the store can't be written; the old vectors stay.
+    """
+    collection.check_writable()
+    new = collection.new_vectors(digest_of(embedder))
+    encoder = models.encoder(embedder)
+
+    def make(texts: list[str]) -> NDArray[np.float32]:
+        return encoder.encode_passages(texts).vectors
+
+    total = collection.count()
+    done = total - new.left()
+    while chunk := new.next_texts(config.EMBED_CHUNK_DOCUMENTS):
+        new.append([row for row, _ in chunk], make([text for _, text in chunk]))
+        done += len(chunk)
+        if progress is not None:
+            progress(done, max(done, total))
+    with space.exchange(embedder):
+        dim = embedder.dim or int(make([""]).shape[1])
+        return collection.exchange_vectors(new, embed=fingerprint_of(embedder), dim=dim, make=make)

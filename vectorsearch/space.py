@@ -1,0 +1,76 @@
+"""The embedding space of a database: which model's vectors it holds, and how that is exchanged under searches."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from backends import catalogue
+from backends.errors import VectorSearchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from backends.base import ModelSpec
+
+T = TypeVar("T")
+
+_SHOWN_DIGITS = 16
+
+
+class EmbeddingSpace:
+    """The embedder of a database, None if vectors are the caller's own. Threads may share it.
+
+    A query's vector must be compared with vectors of the same model only. Searches take no lock: one that finds, at its
+    end, that the model was exchanged meanwhile is done again with the new one.
+    """
+
+    def __init__(self, embedder: ModelSpec | None) -> None:
+        self._embedder = embedder
+        self._exchanges = 0  # odd while one is going on
+        self._settled = threading.Condition()  # protects the two above; a leaf: nothing is called while it is held
+
+    @property
+    def embedder(self) -> ModelSpec | None:
+        """Return the model, None if there is none."""
+        return self._embedder
+
+    def steadily(self, work: Callable[[ModelSpec | None], T]) -> T:
+        """Return `work(embedder)`, done again if the embedder was exchanged under it; its own errors are raised."""
+        while True:
+            with self._settled:
+                self._settled.wait_for(lambda: self._exchanges % 2 == 0)
+                begun, embedder = self._exchanges, self._embedder
+            try:
+                result = work(embedder)
+            except VectorSearchError:
+                if begun == self._exchanges:
+                    raise
+                continue
+            if begun == self._exchanges:
+                return result
+
+    @contextmanager
+    def exchange(self, embedder: ModelSpec) -> Iterator[None]:
+        """Let searches wait for the length of a `with` block that exchanges the vectors; on an error all stays."""
+        with self._settled:
+            self._exchanges += 1
+        try:
+            yield
+            self._embedder = embedder
+        finally:
+            with self._settled:
+                self._exchanges += 1
+                self._settled.notify_all()
+
+
+def digest_of(embedder: ModelSpec) -> str:
+    """Return the digits by which a database knows its embedder's vectors."""
+    return embedder.digest[:_SHOWN_DIGITS]
+
+
+def fingerprint_of(embedder: ModelSpec) -> str:
+    """Name an embedder so that it can be found and checked again: its name, or its folder, and its digest."""
+    named = embedder.name in catalogue.names() or "/" in embedder.name or not embedder.weights_file
+    return f"{embedder.name if named else embedder.folder}@{digest_of(embedder)}"
