@@ -21,6 +21,11 @@ def trim() -> None:
         call(0)
 
 
+def can_trim() -> bool:
+    """Return whether `trim` does anything here."""
+    return _malloc_trim() is not None
+
+
 @functools.cache
 def _malloc_trim() -> Callable[[int], int] | None:
     try:

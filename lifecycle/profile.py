@@ -1,15 +1,17 @@
 """Profiles: what a model really takes on this machine, measured in a child process and kept on disk.
 
 A shared process can't tell what one model adds to it, so a fresh one loads the model alone: resident bytes after the
-load and after the largest batch, seconds to load, first and warm latency. A profile replaces the backend's estimate
-when room is reserved, as long as digest, backend, machine and package versions are those that it was measured with.
+load and after the largest batch, seconds to load, milliseconds for single queries and for many passages. A profile
+replaces the backend's estimate when room is reserved, as long as digest, backend, machine and package versions are
+those that it was measured with. `lifecycle.calibration` profiles all backends of a model and compares their answers.
 """
 
 from __future__ import annotations
 
+import base64
+import functools
 import hashlib
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -19,22 +21,40 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from backends import catalogue, errors
 from backends.errors import BackendError, VectorSearchError
 from backends.files import write_atomically
+from backends.onnx_backend import usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from backends.base import ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parity:
+    """How close a backend's answers are to those of `reference`, a backend that computes in float32.
+
+    `value` is the lowest cosine of an embedder's vectors, or the mean Kendall's tau of a cross-encoder's orders.
+    """
+
+    reference: str
+    value: float
+    needed: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """One measurement. `resident_nbytes` is what the load added, `workspace_nbytes` what the largest batch added to it.
 
-    `declared_nbytes` is the model's own figure; `first_ms` and `warm_ms` are for one short text. The runtime's code,
-    which all its models share, is in none of them.
+    `declared_nbytes` is the model's own figure. `first_ms` and `query_ms` are for one short query (a cross-encoder:
+    one query and the passages of a topic), cold and at its best; `bulk_ms` is for one passage of many, of ragged
+    length. The runtime's code, which all its models share, is in none of the bytes.
     """
 
     model: str
@@ -48,7 +68,10 @@ class Profile:
     declared_nbytes: int
     load_s: float
     first_ms: float
-    warm_ms: float
+    query_ms: float
+    bulk_ms: float
+    tokens_per_s: float
+    parity: Parity | None = None
 
     @property
     def nbytes(self) -> int:
@@ -57,24 +80,61 @@ class Profile:
         return measured if self.device.startswith("cpu") else max(measured, self.declared_nbytes)
 
 
-def measure(
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a backend answers to the texts of `lifecycle.workloads`, and the packages that its runtime is made of.
+
+    `values` is float32[n, dim] vectors or float32[n] logits; `quantises` says that activations become integers.
+    """
+
+    backend: str
+    values: NDArray[np.float32]
+    quantises: bool
+    packages: tuple[str, ...]
+
+
+def answer(
     spec: ModelSpec, backend: str, *, progress: Callable[[str], object] | None = None, timeout_s: float = 600.0
+) -> Answers:
+    """Let a child process answer the fixed texts.
+
+    Raises:
+        BackendError: as `measure`.
+    """
+    found = _run_child(_order(spec, backend), progress, timeout_s)
+    values = np.frombuffer(base64.b64decode(found["answers"]), np.float32).reshape(found["shape"])
+    return Answers(backend, values, found["quantises"], tuple(found["packages"]))
+
+
+def measure(
+    spec: ModelSpec,
+    backend: str,
+    *,
+    answers: Answers | None = None,
+    parity: Parity | None = None,
+    progress: Callable[[str], object] | None = None,
+    timeout_s: float = 600.0,
 ) -> Profile:
     """Load the model in a child process, measure it, keep the profile, and return it.
 
-    `progress` is told each step. A first child finds out which packages the runtime is made of, so that the second can
-    import them before it starts to measure. The model's files must be there already.
+    `progress` is told each step. A child that answers finds out which packages the runtime is made of (`answers`, if
+    one has been run already), so that the second can import them before it starts to measure. The model's files must
+    be there already.
 
     Raises:
         BackendError: as `Backend.load_model` and `infer`; or the child died, or took longer than `timeout_s`.
     """
-    tell = progress or (lambda _: None)
-    order: dict[str, Any] = {"spec": {**asdict(spec), "folder": str(spec.folder)}, "backend": backend, "packages": []}
-    order["packages"] = _run_child(order, tell, timeout_s)["packages"]
-    measured = _run_child({**order, "measure": True}, tell, timeout_s)
+    answers = answers or answer(spec, backend, progress=progress, timeout_s=timeout_s)
+    measured = _run_child(_order(spec, backend, packages=answers.packages, measure=True), progress, timeout_s)
     packages = {name: _version(name) for name in ("python", "vectorsearch", *measured.pop("packages"))}
     profile = Profile(
-        model=spec.name, digest=spec.digest, backend=backend, machine=machine(), packages=packages, **measured
+        model=spec.name,
+        digest=spec.digest,
+        backend=backend,
+        machine=machine(),
+        packages=packages,
+        parity=parity,
+        **measured,
     )
     write_atomically(_path(spec.digest, backend), json.dumps(asdict(profile), indent=2) + "\n")
     return profile
@@ -87,7 +147,8 @@ def read(spec: ModelSpec, backend: str) -> Profile | None:
     """
     try:
         found = json.loads(_path(spec.digest, backend).read_text(encoding="utf-8"))
-        profile = Profile(**{field.name: found[field.name] for field in fields(Profile)})
+        parity = Parity(**found["parity"]) if found["parity"] else None
+        profile = Profile(**{field.name: found[field.name] for field in fields(Profile)} | {"parity": parity})
         is_current = all(_version(name) == version for name, version in profile.packages.items())
         is_same = (profile.digest, profile.backend, profile.machine) == (spec.digest, backend, machine())
         is_valid = is_current and is_same and profile.nbytes > 0
@@ -109,15 +170,15 @@ def machine() -> str:
     if cpuinfo.is_file():
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
         processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), processor)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{platform.system()} {platform.machine()}, {processor or 'unknown processor'}, {cores} cores"
+    return f"{platform.system()} {platform.machine()}, {processor or 'unknown processor'}, {usable_cores()} cores"
 
 
 def _path(digest: str, backend: str) -> Path:
     here = hashlib.sha256(machine().encode()).hexdigest()
-    return catalogue.cache_dir() / "profiles" / f"{digest[:16]}-{backend}-{here[:8]}.json"
+    return catalogue.cache_dir() / "profiles" / f"{digest[:16]}-{backend.replace(':', '.')}-{here[:8]}.json"
 
 
+@functools.cache
 def _version(package: str) -> str:
     if package == "python":
         return platform.python_version()
@@ -127,8 +188,14 @@ def _version(package: str) -> str:
         return "none"
 
 
-def _run_child(order: dict[str, Any], tell: Callable[[str], object], timeout_s: float) -> dict[str, Any]:
-    """Run one child and return its last line; the lines before it are steps, for `tell`."""
+def _order(spec: ModelSpec, backend: str, *, packages: Sequence[str] = (), **more: bool) -> dict[str, Any]:
+    """Return what a child is told to do."""
+    described = {**asdict(spec), "folder": str(spec.folder)}
+    return {"spec": described, "backend": backend, "packages": list(packages), **more}
+
+
+def _run_child(order: dict[str, Any], progress: Callable[[str], object] | None, timeout_s: float) -> dict[str, Any]:
+    """Run one child and return its last line; the lines before it are steps, for `progress`."""
     command = [sys.executable, "-m", "lifecycle.profile_child", json.dumps(order)]
     with subprocess.Popen(  # noqa: S603 - this project's own module, and no shell
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
@@ -148,8 +215,8 @@ def _run_child(order: dict[str, Any], tell: Callable[[str], object], timeout_s: 
         try:
             for line in child.stdout or ():
                 answer = json.loads(line)
-                if "step" in answer:
-                    tell(answer["step"])
+                if "step" in answer and progress is not None:
+                    progress(answer["step"])
         finally:
             timer.cancel()
             child.kill()  # harmless if it has ended; else somebody interrupts us

@@ -17,7 +17,12 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 
 def default_budget_nbytes() -> int:
-    """Return half the bytes of memory that this process may use: the machine's, or its cgroup's limit if less."""
+    """Return half the bytes of memory that this process may use."""
+    return memory_nbytes() // 2
+
+
+def memory_nbytes() -> int:
+    """Return the bytes of memory that this process may use: the machine's, or its cgroup's limit if less."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in _CGROUP_LIMITS:
         try:
@@ -26,4 +31,4 @@ def default_budget_nbytes() -> int:
             continue
         if text.isdigit():
             limits.append(int(text))
-    return min(limits) // 2
+    return min(limits)

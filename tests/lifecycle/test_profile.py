@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from backends import catalogue
@@ -31,8 +33,11 @@ FIGURES = {
     "declared_nbytes": 1_000_000,
     "load_s": 0.5,
     "first_ms": 8.0,
-    "warm_ms": 2.0,
+    "query_ms": 2.0,
+    "bulk_ms": 0.5,
+    "tokens_per_s": 200_000.0,
 }
+ANSWERS = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +57,8 @@ def child(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     answer: dict[str, Any] = dict(FIGURES)
 
     def run(order: dict[str, Any], *_: object) -> dict[str, Any]:
-        return {"packages": ["numpy"]} | (answer if "measure" in order else {})
+        encoded = {"answers": base64.b64encode(ANSWERS.tobytes()).decode(), "shape": [2, 3], "quantises": True}
+        return {"packages": ["numpy"]} | (answer if "measure" in order else encoded)
 
     monkeypatch.setattr(profile, "_run_child", run)
     return answer
@@ -77,6 +83,25 @@ def test_profile_is_found_again_when_it_was_measured(child: dict[str, Any], cach
     assert [path.name for path in (cache / "profiles").iterdir()] == [
         path.name for path in (cache / "profiles").glob(f"{SPEC.digest[:16]}-fake-*.json")
     ]
+
+
+@pytest.mark.usefixtures("child")
+def test_precisions_have_files_of_their_own_when_both_are_profiled(cache: Path) -> None:
+    """A backend's precisions don't share a profile, and parity is kept with the figures."""
+    parity = profile.Parity(reference="torch:float32", value=0.9991, needed=0.999)
+    measured = profile.measure(SPEC, "fake:bfloat16", parity=parity)
+    assert profile.read(SPEC, "fake:bfloat16") == measured
+    assert measured.parity == parity
+    assert profile.read(SPEC, "fake") is None
+    assert not any(":" in path.name for path in (cache / "profiles").iterdir())
+
+
+@pytest.mark.usefixtures("child")
+def test_answers_come_back_as_they_were_when_a_child_gave_them() -> None:
+    """Arrays cross the process with their shape, and with whether the model quantises."""
+    answers = profile.answer(SPEC, "fake")
+    assert np.array_equal(answers.values, ANSWERS)
+    assert (answers.backend, answers.quantises, answers.packages) == ("fake", True, ("numpy",))
 
 
 @pytest.mark.usefixtures("child")
@@ -139,11 +164,16 @@ def test_child_measures_a_model_when_it_is_really_started() -> None:
     """Two processes: one that finds the packages, one that measures; each step is told, and figures make sense."""
     steps: list[str] = []
     found = profile.measure(SPEC, "fake", progress=steps.append)
-    assert [step.partition(":")[0] for step in steps] == ["finding the runtime's packages", *["measuring"] * 3]
+    assert steps[0] == "answering, and finding the runtime's packages"
+    assert [step.partition(":")[0] for step in steps[1:]] == ["measuring"] * 4
     assert (found.model, found.digest, found.backend, found.device) == ("m", SPEC.digest, "fake", "cpu:fake")
     assert found.declared_nbytes == 1_000_000
     assert found.load_s >= 0
-    assert found.warm_ms > 0
+    assert found.first_ms > 0
+    assert found.query_ms > 0
+    assert found.bulk_ms > 0
+    # 128 passages of 72 words on average, as this backend's tokenizer splits them.
+    assert 50 < found.tokens_per_s * found.bulk_ms / 1000 < 150
     assert 0 <= found.nbytes < 64 * MIB
 
 
@@ -191,5 +221,5 @@ def test_profile_is_near_the_truth_when_a_real_model_is_measured() -> None:
     assert spec.weights_nbytes < found.nbytes < 256 * MIB
     assert found.workspace_nbytes > MIB
     assert {"onnxruntime", "tokenizers"} <= found.packages.keys()
-    assert 0 < found.warm_ms < 10_000
+    assert 0 < found.query_ms < 10_000
     assert loader_for(spec, backend="onnx", measured=profile.profiled_nbytes).estimate(spec) == found.nbytes

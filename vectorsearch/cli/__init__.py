@@ -9,7 +9,19 @@ from typing import Annotated
 import typer
 
 import vectorsearch
-from vectorsearch.cli import collections, compare, demo, evaluate, index, info, models, output, search
+from vectorsearch.cli import (
+    calibrate,
+    collections,
+    compare,
+    demo,
+    doctor,
+    evaluate,
+    index,
+    info,
+    models,
+    output,
+    search,
+)
 from vectorsearch.cli.group import Group
 
 app = typer.Typer(
@@ -26,6 +38,8 @@ app.command("search", help=output.reflow(search.HELP))(search.search)
 app.command("evaluate", help=output.reflow(evaluate.HELP))(evaluate.evaluate)
 app.command("compare", help=output.reflow(compare.HELP))(compare.compare)
 app.command("info")(info.info)
+app.command("doctor", help=output.reflow(doctor.HELP))(doctor.doctor)
+models.app.command("calibrate", help=output.reflow(calibrate.HELP))(calibrate.calibrate)
 app.add_typer(models.app, name="models")
 app.add_typer(collections.app, name="collections")
 app.command("demo")(demo.demo)

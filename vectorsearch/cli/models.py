@@ -64,7 +64,8 @@ def show(
 ) -> None:
     """Show all that is known of a model, its profiles on this machine included, without fetching or loading it."""
     spec = catalogue.resolve(name)
-    measured = [found for backend in registry.available() if (found := profiles.read(spec, backend))]
+    backends = dict.fromkeys(each for name in registry.available() for each in (name, *registry.variants(name)))
+    measured = [found for backend in backends if (found := profiles.read(spec, backend))]
     facts = _facts(spec) | {"profiles": {found.backend: _figures(found) for found in measured}}
     if as_json:
         output.print_json(facts)
@@ -79,7 +80,7 @@ def profile(
     backend: BackendName = None,
     as_json: output.Json = False,
 ) -> None:
-    """Measure what a model takes here, in a process of its own: memory, load seconds, first and warm latency.
+    """Measure what a model takes here, in a process of its own: memory, load seconds, milliseconds of its answers.
 
     The figures are kept, and replace the backend's estimate when room is reserved for the model.
     """
@@ -96,7 +97,8 @@ def profile(
 
 def _figures(found: profiles.Profile) -> dict[str, Any]:
     """Return what a profile measured, as plain values; `reserved_nbytes` is what it will be charged."""
-    rounded = {name: round(getattr(found, name), 3) for name in ("load_s", "first_ms", "warm_ms")}
+    times = ("load_s", "first_ms", "query_ms", "bulk_ms", "tokens_per_s")
+    rounded = {name: round(getattr(found, name), 3) for name in times}
     facts = asdict(found) | rounded | {"reserved_nbytes": found.nbytes}
     return {name: value for name, value in facts.items() if name not in {"model", "backend", "digest"}}
 

@@ -22,7 +22,7 @@ def test_figures_are_printed_and_kept_when_a_model_is_profiled(run: Callable) ->
     assert "fake-embedder on fake: measuring: loading" in done.stderr
     kept = run("models", "show", "fake-embedder", "--json").json["profiles"]["fake"]
     assert kept["reserved_nbytes"] == facts["reserved_nbytes"]
-    assert "warm ms" in run("models", "show", "fake-embedder").stdout
+    assert "query ms" in run("models", "show", "fake-embedder").stdout
     shown = run("models", "profile", "fake-reranker", "--backend", "fake").stdout
     assert "fake-reranker" in shown
     assert "workspace" in shown
