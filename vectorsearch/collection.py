@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from backends.analyzer import Analyzer
 from backends.errors import InvalidInput
 from vectorsearch.index.allowed_rows import AllowedRows
-from vectorsearch.index.analyzer import Analyzer
 from vectorsearch.index.filters import fields_of, has_field, parse_filter, plain_filter
 from vectorsearch.index.opening import check_settings, open_indexes
 from vectorsearch.storage.errors import DimensionMismatch, NonFiniteVector, SettingsMismatch

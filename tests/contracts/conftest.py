@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from backends.analyzer import Analyzer
 from vectorsearch.index import faiss_base
-from vectorsearch.index.analyzer import Analyzer
 from vectorsearch.index.base_plan import BasePlan, base_plan
 from vectorsearch.index.dense_exact import ExactIndex
 from vectorsearch.index.dense_faiss import FaissIndex

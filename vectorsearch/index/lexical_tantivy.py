@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vectorsearch.index.analyzer import Analyzer
+    from backends.analyzer import Analyzer
     from vectorsearch.index.base import Advance
     from vectorsearch.index.filters import Condition
     from vectorsearch.storage.manifest import FileMark

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from backends.analyzer import Analyzer
 from backends.errors import InvalidInput
-from vectorsearch.index.analyzer import Analyzer
 from vectorsearch.index.base_plan import base_plan
 from vectorsearch.index.dense_exact import ExactIndex
 from vectorsearch.index.dense_faiss import FaissIndex

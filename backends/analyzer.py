@@ -1,4 +1,4 @@
-"""Text to words: one analyser for every lexical engine, so that they find the same documents."""
+"""Text to words: one analyser for every lexical engine and for feature models, so that they find the same documents."""
 
 from __future__ import annotations
 

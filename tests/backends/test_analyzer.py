@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
+from backends.analyzer import Analyzer
 from backends.errors import InvalidInput
-from vectorsearch.index.analyzer import Analyzer
 
 
 @pytest.mark.parametrize(
