@@ -61,7 +61,7 @@ def main(order: dict[str, Any], say: Callable[[str], object]) -> dict[str, Any]:
     return {
         "answers": base64.b64encode(values.tobytes()).decode(),
         "shape": values.shape,
-        "quantises": getattr(model, "quantises", False),
+        "quantises": model.quantises,
         "packages": _packages(set(sys.modules) - known),
     }
 
