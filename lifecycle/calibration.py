@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TAU = 0.95  # of a reranker's orders, in any precision
 # The first of these that can serve a model is what its other backends are compared with: PyTorch is the numerical
 # reference, and JAX and NumPy compute in float32 even where a graph quantises. Else it is the first one measured.
-_REFERENCES = ("torch:float32", "jax:float32", "numpy:float32", "numpy")
+_REFERENCES = ("torch:float32", "jax:float32", "numpy:float32")
 
 
 @dataclass(frozen=True, slots=True)
