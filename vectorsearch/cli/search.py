@@ -93,8 +93,8 @@ def search(
         typer.Option(
             "--filter",
             help="Only documents whose metadata has this; may be repeated. Numbers, true, false and null are read as "
-            'such; "quotes" make text of them.',
-            metavar="KEY=VALUE",
+            """such; "quotes" make text of them. Or a whole filter as JSON: '{"year": {"$gte": 2020}}'.""",
+            metavar="KEY=VALUE|JSON",
         ),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print the plan and what each stage did.")] = False,
@@ -165,21 +165,35 @@ def fetch_for_search(database: Database, mode: Mode, reranker: str | None) -> No
     fetch_models(specs)
 
 
-def parse_filters(options: list[str]) -> dict[str, Scalar]:
-    """Return {key: value} of `key=value` options; a value that is a JSON scalar is read as such.
+def parse_filters(options: list[str]) -> dict[str, Any]:
+    """Return the filter of `key=value` options, and of those that are filters in JSON; all of them must hold.
+
+    A value that is a JSON scalar is read as such.
 
     Raises:
-        typer.BadParameter: there is no `=`, no key, or a key twice.
+        typer.BadParameter: an option is neither, or a key comes twice.
     """
-    filters: dict[str, Scalar] = {}
+    filters: dict[str, Any] = {}
+    whole = []
     for option in options:
+        if option.lstrip().startswith("{"):
+            whole.append(_json_filter(option))
+            continue
         key, equals, text = option.partition("=")
         if not key or not equals:
             raise typer.BadParameter(f"{option!r} is not KEY=VALUE", param_hint="--filter")
         if key in filters:
             raise typer.BadParameter(f"{key!r} is given twice", param_hint="--filter")
         filters[key] = _scalar(text)
-    return filters
+    return {"$and": [*([filters] if filters else []), *whole]} if whole else filters
+
+
+def _json_filter(text: str) -> dict[str, Any]:
+    try:
+        wanted: dict[str, Any] = json.loads(text)
+    except ValueError as exc:
+        raise typer.BadParameter(f"{text!r} is no JSON: {exc}", param_hint="--filter") from exc
+    return wanted
 
 
 def _scalar(text: str) -> Scalar:

@@ -42,7 +42,7 @@ class TestCollection:
         Raises:
             InvalidInput: A row is malformed; the message holds the file, the line number and the reason.
         """
-        for number, row in parsed_lines(self.corpus_path, _object):
+        for number, row in parsed_lines(self.corpus_path, json_object):
             try:
                 document = parse_document(row, row_number=number)
             except InvalidInput as exc:
@@ -121,7 +121,7 @@ def read_qrels(path: str | Path) -> Qrels:
 
 
 def _parse_query(line: str) -> tuple[str, str]:
-    row = _object(line)
+    row = json_object(line)
     text = row.get("text")
     if not isinstance(text, str):
         raise InvalidInput(f'"text" is {_shown(text)}, not a string')
@@ -143,7 +143,7 @@ def _parse_judgment(line: str) -> tuple[str, str, int] | None:
     )
 
 
-def _object(line: str) -> dict[str, Any]:
+def json_object(line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except ValueError as exc:

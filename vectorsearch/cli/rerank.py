@@ -1,0 +1,160 @@
+"""`vectorsearch rerank`: order any engine's candidates by a cross-encoder, from a TREC run or from JSON lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from backends import catalogue
+from backends.errors import InvalidInput, VectorSearchError
+from rerank import CrossEncoder
+from vectorsearch import config
+from vectorsearch.cli import output
+from vectorsearch.cli.group import FAILED
+from vectorsearch.cli.opening import BackendName, fetch_models
+from vectorsearch.documents import parse_document
+from vectorsearch.evaluation.collections import json_object, read_queries
+from vectorsearch.evaluation.lines import parsed_lines
+from vectorsearch.evaluation.runs import read_run
+from vectorsearch.results import format_trec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HELP = """Order the candidates of any engine by a cross-encoder; needs no database.
+
+Either a TREC run with its queries and corpus (JSONL, as of BEIR), written as a TREC run; or, without --run, JSON lines on
+standard input, {"query": "…", "documents": ["…", {"id": "…", "text": "…"}]}, answered by a line each on standard output:
+{"query": "…", "results": [{"index": 0, "id": "…", "score": 3.2}]}, best first. A line that can't be read is answered by
+{"error": "…"}, and the exit code is 1.
+
+[bold]Examples[/]
+
+  vectorsearch rerank --run bm25.trec --queries queries.jsonl --corpus corpus.jsonl --run-out reranked.trec
+  echo '{"query": "csv", "documents": ["csv.reader", "time.sleep"]}' | vectorsearch rerank"""
+
+TAG = "vectorsearch"
+
+Input = Annotated[Path | None, typer.Option(exists=True, dir_okay=False, metavar="FILE", show_default=False)]
+
+
+def rerank(  # noqa: D103 -- HELP is its help
+    *,
+    model: Annotated[
+        str, typer.Option(help="The cross-encoder: a name, a folder, or [bold]default[/].", metavar="NAME")
+    ] = "default",
+    run: Input = None,
+    queries: Input = None,
+    corpus: Input = None,
+    run_out: Annotated[
+        Path | None,
+        typer.Option(help="Where the new run goes; standard output by default.", metavar="FILE", show_default=False),
+    ] = None,
+    depth: Annotated[
+        int, typer.Option(help="How many of a query's candidates are read; the others follow in their order.", min=1)
+    ] = 100,
+    max_length: Annotated[
+        int | None, typer.Option(help="Tokens of query and text together; by default the model's own.", min=8)
+    ] = None,
+    backend: BackendName = None,
+    as_json: output.Json = False,
+) -> None:
+    name = config.DEFAULT_RERANKER if model == "default" else model
+    if run is not None and (queries is None or corpus is None):
+        raise typer.BadParameter("a run needs --queries and --corpus as well", param_hint="--run")
+    if run is None and (queries or corpus or run_out):
+        raise typer.BadParameter("--queries, --corpus and --run-out belong to --run", param_hint="--run")
+    fetch_models([catalogue.resolve(name)])
+    with CrossEncoder(name, backend=backend, max_length=max_length) as encoder:
+        if run is None:
+            _answer_lines(encoder, sys.stdin)
+        else:
+            _order_run(encoder, run, queries or Path(), corpus or Path(), depth=depth, out=run_out, as_json=as_json)
+
+
+def _answer_lines(encoder: CrossEncoder, lines: Iterable[str]) -> None:
+    failed = False
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            answer = _answer(encoder, line)
+        except VectorSearchError as exc:
+            answer, failed = {"error": str(exc)}, True
+        sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
+        sys.stdout.flush()  # whoever asks line by line waits for it
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _answer(encoder: CrossEncoder, line: str) -> dict[str, Any]:
+    try:
+        asked = json.loads(line)
+    except ValueError as exc:
+        raise InvalidInput(f"the line is no JSON: {exc}") from exc
+    documents = asked.get("documents") if isinstance(asked, dict) else None
+    if not isinstance(documents, list) or not isinstance(asked.get("query"), str):
+        raise InvalidInput('a line must be {"query": "…", "documents": ["…"]}')
+    texts = [document.get("text") if isinstance(document, dict) else document for document in documents]
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InvalidInput(f"documents[{index}] has no text: give a string, or an object with 'text'")
+    results = []
+    for found in encoder.rank(asked["query"], texts):
+        document = documents[found.index]
+        named = {"id": document["id"]} if isinstance(document, dict) and "id" in document else {}
+        results.append({"index": found.index, **named, "score": found.score})
+    return {"query": asked["query"], "results": results}
+
+
+def _order_run(
+    encoder: CrossEncoder, run: Path, queries: Path, corpus: Path, *, depth: int, out: Path | None, as_json: bool
+) -> None:
+    rankings = read_run(run).rankings
+    asked = read_queries(queries)
+    if unknown := [query for query in rankings if query not in asked]:
+        raise InvalidInput(f"{run}: query {unknown[0]!r} has no text in {queries}")
+    texts = _texts(corpus, {document for ranking in rankings.values() for document in ranking[:depth]})
+    lines: list[str] = []
+    with output.Meter("reranking", "queries") as meter:
+        for done, (query, ranking) in enumerate(rankings.items(), 1):
+            ordered = encoder.rank(asked[query], [texts[document] for document in ranking[:depth]])
+            ids = [ranking[found.index] for found in ordered] + [*ranking[depth:]]
+            lines.append(format_trec(query, ids, tag=TAG))
+            meter.update(done, len(rankings))
+    text = "".join(lines)
+    if out is None and not as_json:
+        sys.stdout.write(text)
+        return
+    if out is not None:
+        _write(out, text)
+    if as_json:
+        output.print_json({"model": encoder.name, "queries": len(rankings), "run_out": str(out) if out else None})
+    else:
+        output.out.print(Text(f"{output.counted(len(rankings), 'ranking')} by {encoder.name}: {out}"))
+
+
+def _write(out: Path, text: str) -> None:
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as exc:
+        raise InvalidInput(f"the run can't be written to {str(out)!r} ({exc}): name another file") from exc
+
+
+def _texts(corpus: Path, wanted: set[str]) -> dict[str, str]:
+    """Return the texts of the wanted documents; the corpus is read once, and only those are kept."""
+    texts: dict[str, str] = {}
+    for number, row in parsed_lines(corpus, json_object):
+        document = parse_document(row, row_number=number)
+        if document.id in wanted:
+            texts[document.id] = document.full_text
+    if missing := wanted - texts.keys():
+        raise InvalidInput(
+            f"{corpus}: document {min(missing)!r} of the run is not there, nor {len(missing) - 1} others"
+        )
+    return texts
