@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 HELP = """Order the candidates of any engine by a cross-encoder; needs no database.
 
-Either a TREC run with its queries and corpus (JSONL, as of BEIR), written as a TREC run; or, without --run, JSON lines on
-standard input, {"query": "…", "documents": ["…", {"id": "…", "text": "…"}]}, answered by a line each on standard output:
-{"query": "…", "results": [{"index": 0, "id": "…", "score": 3.2}]}, best first. A line that can't be read is answered by
-{"error": "…"}, and the exit code is 1.
+Either a TREC run with its queries and corpus (JSONL, as of BEIR), written as a TREC run; or, without --run, JSON lines
+on standard input, {"query": "…", "documents": ["…", {"id": "…", "text": "…"}]}, answered by a line each on standard
+output: {"query": "…", "results": [{"index": 0, "id": "…", "score": 3.2}]}, best first. A line that can't be read is
+answered by {"error": "…"}, and the exit code is 1.
 
 [bold]Examples[/]
 
@@ -154,7 +154,6 @@ def _texts(corpus: Path, wanted: set[str]) -> dict[str, str]:
         if document.id in wanted:
             texts[document.id] = document.full_text
     if missing := wanted - texts.keys():
-        raise InvalidInput(
-            f"{corpus}: document {min(missing)!r} of the run is not there, nor {len(missing) - 1} others"
-        )
+        others = f", nor {len(missing) - 1} others" if len(missing) > 1 else ""
+        raise InvalidInput(f"{corpus}: document {min(missing)!r} of the run is not there{others}")
     return texts

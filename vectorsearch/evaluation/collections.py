@@ -144,6 +144,11 @@ def _parse_judgment(line: str) -> tuple[str, str, int] | None:
 
 
 def json_object(line: str) -> dict[str, Any]:
+    """Return the JSON object of a line.
+
+    Raises:
+        InvalidInput: it holds something else.
+    """
     try:
         row = json.loads(line)
     except ValueError as exc:

@@ -53,9 +53,7 @@ def test_a_run_is_ordered_anew_when_another_engine_wrote_it(
     assert [row[2] for row in rows if row[0] == "q1"] == ["csv.reader", "csv.writer", "time.sleep"]
     assert [row[4] for row in rows if row[0] == "q1"] == ["3", "2", "1"]
     shallow = run(*arguments(candidates, "--depth", "2", "--run-out", tmp_path / "out.trec", "--json"))
-    assert shallow.json == {"model": "fake-reranker", "queries": 2, "run_out": str(tmp_path / "out.trec")} | {
-        "model": shallow.json["model"]
-    }
+    assert (shallow.json["queries"], shallow.json["run_out"]) == (2, str(tmp_path / "out.trec"))
     order = [line.split()[2] for line in (tmp_path / "out.trec").read_text().splitlines()]
     assert order == ["csv.writer", "time.sleep", "csv.reader", "json.load"]
 
