@@ -1,7 +1,8 @@
 """Cross-encoders: a model reads query and text together and gives one logit.
 
 The model is leased from a `lifecycle.ModelManager` for each call, so it loads on first use, shares the
-manager's budget with every other model, and is never unloaded while it scores.
+manager's budget with every other model, and is never unloaded while it scores. Where one backend fails for a while,
+the next one that can run it answers.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from backends import catalogue
+from backends import catalogue, registry
 from backends.errors import InvalidInput
-from backends.text_model import loader_for
-from lifecycle import ModelManager, ModelRef
+from backends.text_model import TextLoader
+from lifecycle import ModelManager
+from lifecycle.calibration import costs
 from lifecycle.profile import profiled_nbytes
+from lifecycle.text_chain import text_chain
 from rerank.base import RerankScores
 
 if TYPE_CHECKING:
@@ -26,27 +29,28 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from backends.deadline import Deadline
+    from backends.text_model import TextModel
+    from lifecycle import Chain, Lease
 
 DEFAULT_LEASE_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class LeasedCrossEncoder:
-    """A cross-encoder that is registered with a manager; knows its reference, holds no model.
+    """A cross-encoder on the backends that can run it, registered with a manager; holds no model.
 
     `max_length` is in tokens, query included; None takes the model's own. A call waits up to
     `lease_timeout_s` seconds for room and for the load.
     """
 
-    manager: ModelManager
-    ref: ModelRef
+    chain: Chain
     max_length: int | None = None
     lease_timeout_s: float = DEFAULT_LEASE_TIMEOUT_S
 
     @property
     def name(self) -> str:
         """Return the model's name."""
-        return self.ref.name
+        return self.chain.refs[0].name
 
     def score_detailed(self, query: str, texts: Sequence[str], *, deadline: Deadline | None = None) -> RerankScores:
         """Give each text its logit, float32[n].
@@ -57,12 +61,12 @@ class LeasedCrossEncoder:
             LoadFailed: it could not be loaded.
             DeadlineExceeded: it can't be done in time.
             InferenceError: it failed on this input.
+            FallbackExhausted: it failed on several backends.
         """
         if not texts:
             return RerankScores(np.empty(0, dtype=np.float32))
-        timeout_s = self.lease_timeout_s if deadline is None else min(self.lease_timeout_s, deadline.left_s)
-        lease = self.manager.lease(self.ref, timeout_s=timeout_s)
-        with lease as model:
+
+        def work(model: TextModel, lease: Lease) -> RerankScores:
             answer = model.score(query, texts, max_length=self.max_length, deadline=deadline)
             return RerankScores(
                 scores=answer.scores,
@@ -72,6 +76,8 @@ class LeasedCrossEncoder:
                 backend=lease.backend,
                 device=model.device,
             )
+
+        return self.chain.run(work, timeout_s=self.lease_timeout_s, deadline=deadline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,8 @@ class RankedText:
 class CrossEncoder:
     """Score and rank texts of your own; needs no database.
 
-    `model` is a catalogue name or a folder in Hugging Face layout. Without a `manager` it makes one of its own,
+    `model` is a catalogue name or a folder in Hugging Face layout. `backend` names the one to use, and then no other is
+    fallen back to. Without a `manager` it makes one of its own,
     sized for this model, and `close` (or the end of a `with` block) closes it.
 
     Raises:
@@ -105,12 +112,11 @@ class CrossEncoder:
         spec = catalogue.resolve(model)
         if spec.task != "cross-encode":
             raise InvalidInput(f"model {spec.name!r} is for {spec.task!r}, not a cross-encoder: give one that reranks")
-        loader = loader_for(spec, backend=backend, measured=profiled_nbytes)
-        self._manager = manager or ModelManager(2 * loader.estimate(spec))
+        order = registry.choose(spec, "query", asked=backend, costs=costs(spec, "query")).order
+        loaders = (TextLoader(registry.get(name), measured=profiled_nbytes) for name in order)
+        self._manager = manager or ModelManager(2 * max(loader.estimate(spec) for loader in loaders))
         self._owns_manager = manager is None
-        ref = ModelRef("", spec.name)
-        self._manager.register(ref, spec, loader)
-        self._leased = LeasedCrossEncoder(self._manager, ref, max_length)
+        self._leased = LeasedCrossEncoder(text_chain(self._manager, spec, order), max_length)
 
     @property
     def name(self) -> str:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from backends.base import ModelSpec
+    from backends.health import BackendHealth
+    from backends.selection import Choice, Workload
     from lifecycle import ManagerSnapshot
     from vectorsearch.collection import Collection
     from vectorsearch.models import Models
@@ -67,6 +69,15 @@ class Database:
     def embedder(self) -> ModelSpec | None:
         """Return the model that embeds documents and queries; None if the vectors are the caller's own."""
         return self._space.embedder
+
+    def embedder_choice(self, workload: Workload = "query") -> Choice | None:
+        """Return which backends run the embedder, the first one first, and why; None if there is no embedder.
+
+        Raises:
+            CannotServe: none can.
+        """
+        embedder = self._space.embedder
+        return None if embedder is None else self._models.choice(embedder, workload)
 
     def add(self, docs: Rows) -> int:
         """Store new documents and return how many.
@@ -223,6 +234,13 @@ class Database:
     def models(self) -> ManagerSnapshot:
         """Tell what is resident, leased and charged, and what the counters say."""
         return self._models.manager.snapshot()
+
+    def check_health(self, threshold: float = 0.1) -> tuple[BackendHealth, ...]:
+        """Return the inference backends that let down more than this share of recent calls; none if all are well.
+
+        Each tells its successes, failures, calls that fell back to another backend, and whether its breaker is open.
+        """
+        return self._models.check_health(threshold)
 
     def info(self) -> dict[str, Any]:
         """Return the database's settings, sizes and the state of its derived files, as plain values."""

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from backends.base import ModelSpec
     from backends.deadline import Deadline
-    from backends.text_model import TextModel
-    from lifecycle import ModelManager, ModelRef
+    from backends.text_model import TextKind, TextModel
+    from lifecycle import Chain, Lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,12 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """An embedder registered with a manager. Each call leases the model; none is held between calls."""
+    """An embedder on the backends that can run it. Each call leases the model; none is held between calls.
 
-    manager: ModelManager
-    ref: ModelRef
+    Where one backend fails for a while, the next one of the chain answers, and the result names it.
+    """
+
+    chain: Chain
     spec: ModelSpec
     lease_timeout_s: float
 
@@ -58,15 +60,13 @@ class Encoder:
             BudgetExhausted: the model can't fit.
             LoadFailed: it could not be loaded.
             InferenceError: it failed; nothing is returned, never vectors of zeros.
+            FallbackExhausted: it failed on several backends.
         """
         return self._encode(texts, "passage", None)
 
-    def _encode(self, texts: Sequence[str], kind: str, deadline: Deadline | None) -> Encoding:
-        timeout_s = self.lease_timeout_s if deadline is None else min(self.lease_timeout_s, deadline.left_s)
-        lease = self.manager.lease(self.ref, timeout_s=timeout_s)
-        with lease as leased:
-            model: TextModel = leased
-            embeddings = model.embed(texts, kind="query" if kind == "query" else "passage", deadline=deadline)
+    def _encode(self, texts: Sequence[str], kind: TextKind, deadline: Deadline | None) -> Encoding:
+        def work(model: TextModel, lease: Lease) -> Encoding:
+            embeddings = model.embed(texts, kind=kind, deadline=deadline)
             return Encoding(
                 vectors=embeddings.vectors,
                 truncated=int(embeddings.truncated.sum()),
@@ -75,3 +75,5 @@ class Encoder:
                 backend=lease.backend,
                 device=model.device,
             )
+
+        return self.chain.run(work, timeout_s=self.lease_timeout_s, deadline=deadline)

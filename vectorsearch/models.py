@@ -6,12 +6,12 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backends import catalogue
+from backends import catalogue, registry
 from backends.base import ModelSpec
 from backends.errors import CannotServe, InvalidInput, MissingExtra
-from backends.text_model import loader_for
 from lifecycle import ModelRef
-from lifecycle.profile import profiled_nbytes
+from lifecycle.calibration import costs
+from lifecycle.text_chain import text_chain
 from rerank import LeasedCrossEncoder
 from vectorsearch import config
 from vectorsearch.encoder import Encoder
@@ -21,21 +21,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from backends.base import Task
-    from lifecycle import ModelManager
+    from backends.health import BackendHealth
+    from backends.selection import Choice, Workload
+    from lifecycle import Chain, ModelManager
 
 
 class Models:
     """Find models by name and hand out what leases them.
 
-    `backend` is a backend's name; None chooses the first that can serve a model.
+    `backend` is a backend's name, which is then used for everything and alone. With None each model has a chain of
+    backends, in the order that `registry.choose` gives for queries, and one for bulk work.
     """
 
     def __init__(self, manager: ModelManager, backend: str | None = None) -> None:
         self.manager = manager
         self._backend = backend
-        # Protects _refs; nothing else is called while it is held.
-        self._lock = threading.Lock()
-        self._refs: dict[str, ModelRef] = {}  # by digest
+        # Protects _chains, and what is registered for them: whoever holds it may ask the manager.
+        self._lock = threading.RLock()
+        self._chains: dict[tuple[str, Workload], tuple[Choice, Chain]] = {}  # by digest
 
     def resolve(self, model: str | Path | ModelSpec, task: Task) -> ModelSpec:
         """Return the spec of a catalogue name, a folder, or a spec, checked for its task; downloads nothing.
@@ -51,13 +54,13 @@ class Models:
             raise InvalidInput(f"model {spec.name!r} is for {spec.task!r}, and {task!r} is needed here")
         return spec
 
-    def encoder(self, spec: ModelSpec) -> Encoder:
-        """Return the encoder of an embedder, registered.
+    def encoder(self, spec: ModelSpec, workload: Workload = "query") -> Encoder:
+        """Return the encoder of an embedder, registered: for single queries, or for many passages.
 
         Raises:
             CannotServe: no backend here can run it.
         """
-        return Encoder(self.manager, self._register(spec), spec, config.LEASE_TIMEOUT_S)
+        return Encoder(self._chain(spec, workload)[1], spec, config.LEASE_TIMEOUT_S)
 
     def cross_encoder(self, spec: ModelSpec) -> LeasedCrossEncoder:
         """Return a reranker, registered.
@@ -65,32 +68,42 @@ class Models:
         Raises:
             CannotServe: no backend here can run it.
         """
-        return LeasedCrossEncoder(self.manager, self._register(spec), lease_timeout_s=config.LEASE_TIMEOUT_S)
+        return LeasedCrossEncoder(self._chain(spec, "query")[1], lease_timeout_s=config.LEASE_TIMEOUT_S)
+
+    def choice(self, spec: ModelSpec, workload: Workload) -> Choice:
+        """Return which backends run a model, in which order, and why.
+
+        Raises:
+            CannotServe: no backend here can run it.
+        """
+        return self._chain(spec, workload)[0]
 
     def state(self, spec: ModelSpec) -> ModelState:
-        """Tell the planner whether the model can run here, is in memory, and how much it takes."""
+        """Tell the planner which backend a query would begin with, and whether the model is in memory there."""
         try:
-            ref = self._register(spec)
+            choice, chain = self._chain(spec, "query")
         except (CannotServe, MissingExtra) as exc:
             return ModelState(ModelRef("", spec.name), "none", resident=False, nbytes=0, unavailable=str(exc))
-        status = self.manager.status(ref)
-        return ModelState(ref, status.backend, resident=status.resident, nbytes=status.nbytes)
+        status = self.manager.status(chain.ref)
+        return ModelState(chain.ref, status.backend, resident=status.resident, nbytes=status.nbytes, why=choice.reason)
+
+    def check_health(self, threshold: float = 0.1) -> tuple[BackendHealth, ...]:
+        """Return the backends that let down more than this share of recent calls; see `Health.check_health`."""
+        return self.manager.health.check_health(threshold)
 
     def prefetch(self, refs: Iterable[ModelRef]) -> None:
         """Start loading what a plan will need, if it isn't loaded."""
         if wanted := tuple(refs):
             self.manager.prefetch(wanted)
 
-    def _register(self, spec: ModelSpec) -> ModelRef:
-        with self._lock:
-            known = self._refs.get(spec.digest)
+    def _chain(self, spec: ModelSpec, workload: Workload) -> tuple[Choice, Chain]:
+        known = self._chains.get((spec.digest, workload))
         if known is not None:
             return known
-        loader = loader_for(spec, backend=self._backend, measured=profiled_nbytes)
         with self._lock:
-            taken = {ref.name for ref in self._refs.values()}
-            # Two folders may have one name; the digest then tells their models apart.
-            ref = ModelRef("", spec.name if spec.name not in taken else f"{spec.name}@{spec.digest[:8]}")
-        self.manager.register(ref, spec, loader)
-        with self._lock:
-            return self._refs.setdefault(spec.digest, ref)
+            if workload != "query":
+                self._chain(spec, "query")  # first, so that what queries use goes by the model's own name
+            if (spec.digest, workload) not in self._chains:
+                choice = registry.choose(spec, workload, asked=self._backend, costs=costs(spec, workload))
+                self._chains[spec.digest, workload] = choice, text_chain(self.manager, spec, choice.order)
+            return self._chains[spec.digest, workload]

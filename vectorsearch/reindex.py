@@ -38,7 +38,7 @@ def reindex(
     """
     collection.check_writable()
     new = collection.new_vectors(digest_of(embedder))
-    encoder = models.encoder(embedder)
+    encoder = models.encoder(embedder, "bulk")
 
     def make(texts: list[str]) -> NDArray[np.float32]:
         return encoder.encode_passages(texts).vectors

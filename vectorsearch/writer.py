@@ -87,7 +87,7 @@ class Writer:
         missing = [i for i, document in enumerate(chunk) if document.vector is None]
         if embedder is None or not missing:
             return chunk
-        encoder = self.models.encoder(embedder)
+        encoder = self.models.encoder(embedder, "bulk")
         vectors = encoder.encode_passages([chunk[i].full_text for i in missing]).vectors
         complete = list(chunk)
         for i, vector in zip(missing, vectors, strict=True):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vectorsearch as vs
+from backends import registry
 from backends.errors import InferenceError
 from backends.fake_backend import Fault, fake_spec
 from lifecycle import BudgetExhausted, ModelManager
@@ -126,7 +127,8 @@ def test_model_is_told_apart_when_two_have_one_name(open_database: OpenDatabase)
 
 
 def test_search_names_what_is_missing_when_no_backend_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no runtime is installed, search is lexical and says so, and adding says what to install."""
+    """Where the only backend lacks its runtime, search is lexical and says so, and adding says what to install."""
+    monkeypatch.setattr(registry, "_known", {"onnx": registry.get("onnx")})
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     db = vs.open()
     try:
