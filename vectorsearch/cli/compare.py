@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vectorsearch.cli import output
-from vectorsearch.cli.comparison import Baseline, MeasureNames, print_result
-from vectorsearch.evaluation.collections import read_qrels
+from vectorsearch.cli.comparison import Baseline, MeasureNames, Report, give_result
+from vectorsearch.evaluation.collections import read_collection, read_qrels
 from vectorsearch.evaluation.metrics import MEASURES
-from vectorsearch.evaluation.results import judge
+from vectorsearch.evaluation.results import judge, with_texts
 from vectorsearch.evaluation.runs import name_runs, read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from vectorsearch.evaluation.runs import Run
 
@@ -28,6 +28,7 @@ their file's name where tags are alike.
 [bold]Examples[/]
 
   vectorsearch compare bm25.trec ours.trec --qrels qrels/test.tsv
+  vectorsearch compare bm25.trec ours.trec --collection scifact --report report
   vectorsearch compare *.trec --qrels qrels.txt --measure nDCG@20 --measure Judged@20 --baseline bm25"""
 
 _PAIR = 2
@@ -39,26 +40,49 @@ def compare(
     ],
     *,
     qrels: Annotated[
-        Path, typer.Option(help="Judgments, BEIR's TSV or TREC's.", exists=True, dir_okay=False, metavar="FILE")
-    ],
+        Path | None, typer.Option(help="Judgments, BEIR's TSV or TREC's.", exists=True, dir_okay=False, metavar="FILE")
+    ] = None,
+    collection: Annotated[
+        Path | None,
+        typer.Option(
+            help="A collection's folder: its judgments if --qrels names none, and its texts for the report.",
+            exists=True,
+            file_okay=False,
+            metavar="DIR",
+        ),
+    ] = None,
     baseline: Baseline = None,
     measure: MeasureNames = None,
+    report: Report = None,
     as_json: output.Json = False,
 ) -> None:
     """Judge and print."""
     if len(runs) < _PAIR:
         raise typer.BadParameter("give at least two runs", param_hint="RUN…")
-    judgments = read_qrels(qrels)
+    source = read_collection(collection) if collection is not None else None
+    judgments: Mapping[str, Mapping[str, int]]
+    if qrels is not None:
+        judgments = read_qrels(qrels)
+    elif source is not None:
+        judgments = source.qrels
+    else:
+        raise typer.BadParameter("give --qrels FILE or --collection DIR")
     named = name_runs(read_run(path) for path in runs)
     for name, run in named.items():
         for line in _oddities(name, run, set(judgments)):
             output.print_warning(line)
-    rankings = {name: run.rankings for name, run in named.items()}
-    result = judge(rankings, judgments, measures=measure or MEASURES, baseline=baseline, collection=qrels.name)
-    if as_json:
-        output.print_json(result.to_dict())
-    else:
-        print_result(result, f"{qrels}: {len(judgments):,} judged queries")
+    result = judge(
+        {name: run.rankings for name, run in named.items()},
+        judgments,
+        measures=measure or MEASURES,
+        baseline=baseline,
+        collection=source.name if source else str(qrels),
+        queries=source.queries if source else None,
+    )
+    if source is not None and report is not None:
+        result = with_texts(result, source.documents())
+    title = f"{result.collection}: {len(judgments):,} judged queries"
+    give_result(result, title, report=report, as_json=as_json)
 
 
 def _oddities(name: str, run: Run, judged: set[str]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,8 +31,28 @@ MeasureNames = Annotated[
 Baseline = Annotated[
     str | None, typer.Option("--baseline", help="What the others are compared with; the first.", metavar="NAME")
 ]
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        help="Write a report to this folder: report.html, one page that needs no network, .md and .json.",
+        file_okay=False,
+        metavar="DIR",
+    ),
+]
 
 _ALMOST = 5e-4  # figures that are printed alike are equally good
+
+
+def give_result(result: ExperimentResult, title: str, *, report: Path | None, as_json: bool) -> None:
+    """Write the report if one is wanted, and print the result as JSON or as tables."""
+    page = result.report(report) if report is not None else None
+    if as_json:
+        output.print_json(result.to_dict())
+        return
+    print_result(result, title)
+    if page is not None:
+        output.out.print(Text(str(page), style="bold"), soft_wrap=True)
 
 
 def print_result(result: ExperimentResult, title: str) -> None:

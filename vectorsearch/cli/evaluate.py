@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vectorsearch.cli import output
-from vectorsearch.cli.comparison import Baseline, MeasureNames, print_result
+from vectorsearch.cli.comparison import Baseline, MeasureNames, Report, give_result
 from vectorsearch.cli.index import index_with_progress
 from vectorsearch.cli.opening import MODES, NONE, BackendName, EmbedName, Language, as_mode, open_existing
 from vectorsearch.cli.search import RerankName, fetch_for_search, reranker_option
@@ -87,6 +87,7 @@ def evaluate(
         Path | None,
         typer.Option(help="Write a TREC run; of several systems, FILE.NAME.trec each.", dir_okay=False, metavar="FILE"),
     ] = None,
+    report: Report = None,
     embed: EmbedName = DEFAULT,
     backend: BackendName = None,
     language: Language = DEFAULT,
@@ -119,10 +120,8 @@ def evaluate(
         result = run_with_progress(experiment, database)
     if run is not None:
         write_runs(run, result)
-    if as_json:
-        output.print_json(result.to_dict())
-    else:
-        print_result(result, f"{result.collection}: {len(result.queries):,} queries, {result.documents:,} documents")
+    title = f"{result.collection}: {len(result.queries):,} queries, {result.documents:,} documents"
+    give_result(result, title, report=report, as_json=as_json)
 
 
 def choose_systems(

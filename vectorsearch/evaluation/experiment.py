@@ -11,6 +11,7 @@ from vectorsearch.evaluation.answers import ask
 from vectorsearch.evaluation.comparison import compare, resolve_baseline
 from vectorsearch.evaluation.journal import Subject
 from vectorsearch.evaluation.metrics import MEASURES, canonical_names, deepest_cutoff, measure, require_ir_measures
+from vectorsearch.evaluation.report.changes import shown_documents
 from vectorsearch.evaluation.results import ExperimentResult, SystemResult, means, summarise
 from vectorsearch.evaluation.significance import require_scipy_stats
 from vectorsearch.evaluation.systems import System, parse_system, unique_systems
@@ -96,8 +97,15 @@ class Experiment:
             summarise(system, answers[system.name], means(comparison, system.name), asked=asked[system.name])
             for system in self.systems
         )
+        shown = (self._db.get(doc_id) for doc_id in sorted(shown_documents(comparison, rankings)))
         return ExperimentResult(
-            self._name, self._db.count(), self._judged.queries, self._judged.qrels, results, comparison
+            collection=self._name,
+            documents=self._db.count(),
+            queries=self._judged.queries,
+            qrels=self._judged.qrels,
+            systems=results,
+            comparison=comparison,
+            texts={document.id: (document.title, document.text) for document in shown if document},
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,11 +11,14 @@ import numpy as np
 from backends.errors import MissingExtra
 from vectorsearch.evaluation.comparison import compare
 from vectorsearch.evaluation.metrics import MEASURES
+from vectorsearch.evaluation.report import write_report
+from vectorsearch.evaluation.report.changes import shown_documents
 from vectorsearch.evaluation.tables import markdown_table
 from vectorsearch.results import format_trec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from vectorsearch.evaluation.answers import Answer, ModelUse
     from vectorsearch.evaluation.comparison import Comparison
@@ -96,6 +99,14 @@ class ExperimentResult:
         """Return the comparison as a Markdown table, a row for each system."""
         return markdown_table(self)
 
+    def report(self, folder: str | Path) -> Path:
+        """Write report.html, one page that needs no network, report.md and report.json; return the page's path.
+
+        Raises:
+            OSError: the folder can't be written.
+        """
+        return write_report(self, folder)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, fit for JSON: figures, intervals, tests, costs; no rankings and no texts."""
         figures = self.comparison.figures
@@ -163,6 +174,17 @@ def judge(
         SystemResult(name=name, rankings=run, metrics=means(comparison, name)) for name, run in rankings.items()
     )
     return ExperimentResult(collection, None, queries or {}, qrels, systems, comparison)
+
+
+def with_texts(result: ExperimentResult, documents: Iterable[Mapping[str, Any]]) -> ExperimentResult:
+    """Return the result with titles and texts of the documents that its report shows.
+
+    `documents` yields mappings with `id`, `title` and `text`, as `TestCollection.documents` does.
+    """
+    rankings = {system.name: system.rankings for system in result.systems}
+    shown = shown_documents(result.comparison, rankings)
+    texts = {each["id"]: (each["title"], each["text"]) for each in documents if each["id"] in shown}
+    return replace(result, texts=texts)
 
 
 def means(comparison: Comparison, system: str) -> dict[str, float]:

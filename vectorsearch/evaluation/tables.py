@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vectorsearch.evaluation.figures import format_ms, format_p, signed
-from vectorsearch.evaluation.significance import ALPHA
+from vectorsearch.evaluation.significance import ALPHA, PERMUTATIONS
 
 if TYPE_CHECKING:
     from vectorsearch.evaluation.comparison import Difference, Figure
@@ -40,8 +40,22 @@ def mark(difference: Difference | None) -> str:
     return BETTER if difference.mean > 0 else WORSE
 
 
+def finding(result: ExperimentResult, system: str) -> str:
+    """Return in a sentence how a system compares with the baseline on the first measure."""
+    comparison = result.comparison
+    primary = comparison.measures[0]
+    difference = comparison.figures[system][primary].difference
+    if difference is None:
+        return f"{system} is the baseline."
+    tests = f"95 % interval {signed(difference.low)} to {signed(difference.high)}, p\u00a0{_p(difference.p)}"
+    if not difference.significant:
+        return f"{system} doesn't differ significantly from {comparison.baseline} in {primary} ({tests})."
+    word = "better" if difference.mean > 0 else "worse"
+    return f"{system} is {word} than {comparison.baseline} by {abs(difference.mean):.3f} {primary} ({tests})."
+
+
 def legend(result: ExperimentResult) -> str:
-    """Return what the marks and intervals mean, in words; empty for a single system."""
+    """Return what the marks mean, in words; empty for a single system."""
     comparison = result.comparison
     if not comparison.others:
         return ""
@@ -52,11 +66,51 @@ def legend(result: ExperimentResult) -> str:
     )
 
 
+def method(result: ExperimentResult) -> list[str]:
+    """Return how the figures were come by, a paragraph each."""
+    measures = (
+        "Measures are those of ir-measures, over all judged queries; a query without results counts as 0. Only the "
+        "order of a ranking counts. Intervals are Student's t, of the mean over the queries."
+    )
+    paragraphs = [measures]
+    if result.comparison.others:
+        paragraphs.append(
+            f"{legend(result)} Beside it stands the paired t-test, corrected likewise. {PERMUTATIONS:,} sign patterns "
+            "are drawn with a fixed seed; of few queries all are tried."
+        )
+    if any(system.latency_ms for system in result.systems):
+        paragraphs.append(
+            "Times are of one query after the other on one machine, the whole search with its texts, models loaded; "
+            "no deadline was set and no stage left out."
+        )
+    if any(system.cached for system in result.systems):
+        paragraphs.append("Some answers, and their times, are of an earlier run with the same data, models and code.")
+    return paragraphs
+
+
 def describe_models(system: SystemResult) -> str:
     """Return the models and where they ran: "bge-small-en-v1.5-int8 on onnx (cpu)"."""
     return "; ".join(
         f"{model.name} on {model.backend}{f' ({model.device})' if model.device else ''}" for model in system.models
     )
+
+
+def describe_options(system: SystemResult) -> str:
+    """Return the system's options in words, as far as they aren't the usual ones; empty for another engine's run."""
+    options = system.system
+    if options is None:
+        return ""
+    words: list[str] = [options.mode]
+    if options.mode in ("hybrid", "auto") and options.fusion != "rrf":
+        words.append(f"fused by {options.fusion}")
+    if options.rerank is not None:
+        words.append(f"best {options.rerank_depth} reranked")
+    return ", ".join(words)
+
+
+def _p(p: float) -> str:
+    text = format_p(p)
+    return text.replace(" ", "\u00a0") if text.startswith("<") else f"=\u00a0{text}"
 
 
 def _row(result: ExperimentResult, system: SystemResult, primary: str) -> list[str]:
@@ -82,5 +136,5 @@ def _difference(difference: Difference) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    r"""Return the text so that it stays one cell: "|" and "\" are escaped, and lines joined."""
-    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
+    """Return the text so that it stays one cell and is no HTML."""
+    return "".join(f"\\{c}" if c in "\\|<`" else c for c in " ".join(text.split()))

@@ -59,9 +59,21 @@ def test_a_table_without_times_is_printed_when_runs_are_compared(
     assert max(len(line) for line in stdout.splitlines()) <= 80
 
 
+def test_a_report_has_texts_when_the_collection_is_named(
+    run: Callable, runs: list[Path], collection: Path, tmp_path: Path
+) -> None:
+    """A collection gives judgments, the queries' texts and those of the documents that are shown."""
+    done = run("compare", *runs, "--collection", collection, "--report", tmp_path / "report")
+    assert done.exit_code == 0, done.stderr
+    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    for text in ("suspend", "Suspend the calling thread.", "Read a json document from a file."):
+        assert text in page
+
+
 def test_usage_is_told_when_there_is_one_run(run: Callable, runs: list[Path], judgments: Path) -> None:
-    """One run has nothing to be compared with; a run that isn't there is wrong usage too."""
+    """One run has nothing to be compared with; no judgments, or a run that isn't there, are wrong usage too."""
     assert run("compare", runs[0], "--qrels", judgments).exit_code == 2
+    assert run("compare", *runs).exit_code == 2
     assert run("compare", *runs, "none.trec", "--qrels", judgments).exit_code == 2
 
 

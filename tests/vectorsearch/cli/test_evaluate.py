@@ -138,6 +138,16 @@ def test_differences_are_printed_when_there_are_several_systems(
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
 
 
+def test_a_report_is_written_when_a_folder_is_named(run: Callable, collection: Path, tmp_path: Path) -> None:
+    """--report writes the page with the documents that are shown, and says where it is."""
+    systems = ["--system", "all: mode=lexical", "--system", "one: mode=lexical k=1", "--measure", "R@1"]
+    done = run("evaluate", "--collection", collection, *systems, "--report", tmp_path / "new" / "report")
+    page = tmp_path / "new" / "report" / "report.html"
+    assert done.exit_code == 0, done.stderr
+    assert str(page) in done.stdout
+    assert sorted(path.name for path in page.parent.iterdir()) == ["report.html", "report.json", "report.md"]
+
+
 def test_a_database_is_measured_when_judgments_are_given(run: Callable, db: Path, collection: Path) -> None:
     """A database with queries and judgments of its own needs no collection; a limit takes the first queries."""
     files = ["--queries", collection / "queries.jsonl", "--qrels", collection / "qrels" / "test.tsv"]
