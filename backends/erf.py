@@ -32,7 +32,7 @@ def erf(x: NDArray[np.float32], out: NDArray[np.float32] | None = None) -> NDArr
         size, near, far = scratch[:, : part.size]
         np.abs(part, out=size)
         np.minimum(size, _LIMIT, out=size)
-        _polynomial(_Q, size, far)
+        horner(_Q, size, far)
         far *= size
         far -= size
         np.exp(far, out=far)
@@ -40,16 +40,16 @@ def erf(x: NDArray[np.float32], out: NDArray[np.float32] | None = None) -> NDArr
         np.copysign(far, part, out=far)
         is_near = size < _EDGE
         size *= size
-        _polynomial(_P, size, near)
+        horner(_P, size, near)
         near *= part
-        near += part
+        np.add(near, part, out=near, where=is_near)  # infinities are not near
         np.copyto(far, near, where=is_near)
         into[start : start + _BLOCK] = far
     return made
 
 
-def _polynomial(coefficients: tuple[np.float32, ...], x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-    """Evaluate by Horner's rule, in place."""
+def horner(coefficients: tuple[np.float32, ...], x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    """Evaluate a polynomial, its highest power first, in `out`."""
     np.multiply(x, coefficients[0], out=out)
     out += coefficients[1]
     for coefficient in coefficients[2:]:

@@ -19,7 +19,7 @@ from backends.node import Node, Value
 from backends.normal_form import NORMALISED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -56,7 +56,12 @@ class Graph:
     @property
     def nbytes(self) -> int:
         """Return the bytes of the weights."""
-        return sum(array.nbytes for array in self.weights.values())
+        return sum(array.nbytes for array in self.weights.values() if any(array.strides) or array.size == 1)
+
+    def without(self, names: Collection[str]) -> Graph:
+        """Return the graph with the content of these weights dropped: shapes can still be told, answers can't."""
+        empty = {n: np.broadcast_to(np.zeros((), self.weights[n].dtype), self.weights[n].shape) for n in names}
+        return replace(self, weights=MappingProxyType({**self.weights, **empty}))
 
 
 def unsupported(path: Path) -> tuple[str, ...]:
@@ -111,6 +116,8 @@ def _folded(read: Graph) -> Graph:
     )
     with np.errstate(all="ignore"):
         _each(read.path, rewriting.nodes, fold.fold_weights)
+    renamed = [Node("Identity", (fold.same[name],), (name,)) for name in rewriting.outputs & fold.same.keys()]
+    fold.steps += renamed
     wanted = {name for node in fold.steps for name in node.inputs} | rewriting.outputs
     used = {name: array for name, array in fold.known.items() if name in wanted}
     return replace(read, nodes=tuple(fold.steps), weights=MappingProxyType(used))

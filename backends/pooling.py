@@ -6,12 +6,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from backends.errors import InferenceError
+from backends.errors import InferenceError, InvalidModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from backends.base import Pooling
+    from backends.base import ModelSpec, Pooling, TokenBatch
+
+
+def answer(raw: NDArray[np.float32], batch: TokenBatch, spec: ModelSpec) -> NDArray[np.float32]:
+    """Return what `LoadedModel.infer` gives, from what the graph gave for the batch: the same for every backend.
+
+    Raises:
+        InvalidModel: a cross-encoder gave another number of scores than there are pairs.
+        InferenceError: some numbers are NaN or infinite.
+    """
+    if spec.task == "cross-encode":
+        if raw.size != len(batch.input_ids):
+            raise InvalidModel(f"model {spec.name!r} gave {raw.shape} for {batch.shape[0]} pairs: not one label")
+        return require_finite(raw.reshape(-1), spec.name)
+    vectors = pool(raw, batch.attention_mask, spec.pooling)
+    require_finite(vectors, spec.name)
+    return l2_normalize(vectors) if spec.normalize else vectors
 
 
 def pool(hidden: NDArray[np.float32], mask: NDArray[np.int64], pooling: Pooling) -> NDArray[np.float32]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +18,10 @@ from backends.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from backends.text_model import TextModel
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))  # what several test files here share
 
 DIM = 8
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "csv", "file", "read", "dog", "cat", "parse", "how", "a", "b", "c"]

@@ -1,0 +1,286 @@
+"""Every operator, over the opsets that say it differently, gives what the `onnx` package's own evaluator gives."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import onnxruntime
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+from small_graphs import as_data, model, programs, reference, run
+
+from backends.canonical import REWRITTEN
+from backends.erf import erf
+from backends.errors import InvalidModel
+from backends.folding import ONLY_KNOWN
+from backends.graph import SUPPORTED
+from backends.kernels import KERNELS, exact_product, quantize
+from backends.shapes import LOWERED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(2, 3, 4)).astype(np.float32)
+SQUARE = RNG.normal(size=(4, 4)).astype(np.float32)
+BYTES = RNG.integers(-128, 128, (4, 5)).astype(np.int8)
+I64 = np.int64
+
+
+class Use(NamedTuple):
+    """One use of an operator: on x and these constants ('' for one left out), with these attributes."""
+
+    op: str
+    weights: tuple[Any, ...]
+    opset: int
+    x: Any
+    attributes: dict[str, Any]
+
+
+def case(op: str, *weights: Any, opset: int = 17, x: Any = X, **attributes: Any) -> Use:
+    """Describe one use."""
+    return Use(op, weights, opset, x, attributes)
+
+
+CASES = [
+    *(
+        case(op)
+        for op in ("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Identity", "Neg", "Relu", "Sigmoid", "Sign", "Sin")
+    ),
+    *(case(op, x=np.abs(X) + 0.1) for op in ("Log", "Reciprocal", "Sqrt")),
+    *(case(op) for op in ("Tanh", "IsNaN", "Shape")),
+    case("Shape", start=1),
+    case("Shape", start=-2, end=-1),
+    case("Shape", opset=13),
+    *(
+        case(op, SQUARE[0])
+        for op in (
+            "Add",
+            "Div",
+            "Mul",
+            "Sub",
+            "Max",
+            "Min",
+            "Equal",
+            "Greater",
+            "GreaterOrEqual",
+            "Less",
+            "LessOrEqual",
+        )
+    ),
+    *(case(op, X > 0, x=X < 0.5) for op in ("And", "Or")),
+    case("Not", x=X > 0),
+    case("Max"),
+    case("Max", SQUARE[0], SQUARE[1]),
+    case("Min", SQUARE[0], SQUARE[1], X[0]),
+    case("Sum", SQUARE[0], SQUARE[1]),
+    case("Div", np.array([3, -2, 7, 2]), x=np.array([[-7, 7, 6, -5]])),
+    case("Mod", np.array([3, -2, 7, 2]), x=np.array([[-7, 7, 6, -5]])),
+    case("Mod", np.array([3, -2, 7, 2]), x=np.array([[-7, 7, 6, -5]]), fmod=1),
+    case("Pow", np.float32(2)),
+    case("Pow", np.float32(3)),
+    case("Pow", np.array([2]), opset=13),
+    case("Cast", to=TensorProto.INT64),
+    case("Cast", to=TensorProto.BOOL),
+    case("Cast", to=TensorProto.DOUBLE),
+    case("Cast", x=np.array([[1, -2]]), to=TensorProto.FLOAT),
+    case("Clip", np.float32(-0.5), np.float32(0.5)),
+    case("Clip", np.float32(-0.5)),
+    case("Clip", opset=9, min=-0.5, max=0.25),
+    case("Clip", "", np.float32(0.5)),
+    case("Clip"),
+    case("Clip", opset=10, max=0.1),
+    case("Concat", X, axis=-2),
+    case("Concat", X, X, axis=0),
+    case("ConstantOfShape", x=np.array([2, 3])),
+    case("ConstantOfShape", x=np.array([2, 3]), value=helper.make_tensor("v", TensorProto.INT64, [1], [7])),
+    case("CumSum", np.array(1)),
+    case("CumSum", np.array(-1), exclusive=1),
+    case("CumSum", np.array(1), reverse=1, exclusive=1),
+    case("Dropout", opset=11),
+    case("Dropout", opset=13),
+    case("DequantizeLinear", np.float32(0.1), np.int8(3), x=BYTES, opset=19),
+    case("DequantizeLinear", np.float32([1, 2, 3, 4]), np.int8([1, 2, 3, 4]), x=BYTES, axis=0, opset=19),
+    case("DequantizeLinear", np.float32([1, 2, 3, 4, 5]), x=BYTES, axis=-1, opset=19),
+    case("Expand", np.array([5, 2, 3, 4])),
+    case("Expand", np.array([1, 3, 1])),
+    case("Flatten"),
+    case("Flatten", axis=0),
+    case("Flatten", axis=-1),
+    case("Flatten", axis=3),
+    case("Gather", np.array([[2, -1], [0, 1]]), axis=1),
+    case("Gather", np.array(0)),
+    case("Gather", np.array([1], np.int32), axis=-1),
+    case("GatherND", np.array([[0, 1], [1, 2]])),
+    case("GatherND", np.array([[[1]], [[2]]]), batch_dims=1),
+    case("GatherND", np.array([[[0, 1, -1]]])),
+    case("Gelu", opset=20),
+    case("Gelu", opset=20, approximate="tanh"),
+    case("Gemm", SQUARE, x=X[0]),
+    case("Gemm", SQUARE, SQUARE[0], x=X[0], transB=1, alpha=0.5, beta=2.0),
+    case("Gemm", X[0], np.float32([1]), x=X[1], transA=1, opset=11),
+    case("LayerNormalization", SQUARE[0], SQUARE[1]),
+    case("LayerNormalization", SQUARE[0], epsilon=0.1),
+    case("LayerNormalization", X[0], axis=1),
+    case("MatMul", SQUARE),
+    case("MatMul", SQUARE[0]),
+    case("MatMul", X.swapaxes(1, 2)),
+    case("MatMulInteger", BYTES, np.uint8(7), np.int8(2), x=RNG.integers(0, 256, (3, 4)).astype(np.uint8)),
+    case(
+        "MatMulInteger",
+        BYTES,
+        np.uint8(7),
+        np.arange(5, dtype=np.int8),
+        x=RNG.integers(0, 256, (3, 4)).astype(np.uint8),
+    ),
+    case("MatMulInteger", BYTES, x=BYTES[:, :4]),
+    case("Range", np.array(9), np.array(2), x=np.array(1)),
+    case("Range", np.array(-3), np.array(-2), x=np.array(4)),
+    *(
+        case(op, opset=o, axes=[-1, 0], keepdims=k)
+        for op in ("ReduceMax", "ReduceMean", "ReduceMin")
+        for o in (11, 13)
+        for k in (0, 1)
+    ),
+    *(
+        case(op, np.array([1, -1]), opset=18, keepdims=0)
+        for op in ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceL2")
+    ),
+    case("ReduceSum", opset=11, axes=[1]),
+    case("ReduceSum", np.array([1]), opset=13),
+    case("ReduceSum"),
+    case("ReduceSum", np.array([], I64), noop_with_empty_axes=1),
+    case("ReduceL2", opset=11, axes=[-1]),
+    case("Reshape", np.array([0, -1])),
+    case("Reshape", np.array([-1])),
+    case("Reshape", np.array([4, 0, 2])),
+    case("Reshape", np.array([0, 3]), x=X[:0], allowzero=1),
+    case("Slice", np.array([1]), np.array([9223372036854775807]), np.array([-1])),
+    case("Slice", np.array([-1, 0]), np.array([-9223372036854775808, 2]), np.array([1, 0]), np.array([-1, 1])),
+    case("Slice", np.array([0, 1]), np.array([1, 3])),
+    case("Slice", opset=9, starts=[0, 1], ends=[1, -1], axes=[0, 2]),
+    case("Softmax"),
+    case("Softmax", opset=11, axis=2),
+    case("Softmax", axis=1),
+    case("Split", np.array([1, 3]), axis=2),
+    case("Split", opset=11, axis=-1, split=[2, 2]),
+    case("Split", opset=18, axis=2, num_outputs=2),
+    case("Squeeze", x=X[:1, :1]),
+    case("Squeeze", np.array([-3]), x=X[:1]),
+    case("Squeeze", opset=11, x=X[:1], axes=[0]),
+    case("Transpose"),
+    case("Transpose", perm=[1, 0, 2]),
+    case("Trilu", x=SQUARE),
+    case("Trilu", np.array(1), x=SQUARE, upper=0),
+    case("Unsqueeze", np.array([0, -1])),
+    case("Unsqueeze", opset=11, axes=[1, 4]),
+    case("Where", X, -X, x=X > 0),
+    case("Where", np.float32(1), X, x=X[:1] > 0),
+]
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("use", CASES, ids=lambda use: f"{use.op} {use.opset} {use.attributes}")
+def test_operator_gives_what_the_specification_says_when_folded_or_run(
+    tmp_path: Path, use: Use, *, known: bool
+) -> None:
+    """Applied to constants it folds, applied to data it runs: both give what the reference evaluator computes."""
+    op, weights, opset, x, attributes = use
+    names = [f"w{i}" if not isinstance(w, str) else "" for i, w in enumerate(weights)]
+    constants = {"x": np.asarray(x)} | {name: w for name, w in zip(names, weights, strict=True) if name}
+    outputs = ["y", "y2"][: 2 if op == "Split" else 1]
+    nodes = [] if known else as_data("x", constants["x"].dtype, opset)
+    nodes.append(helper.make_node(op, ["x" if known else "x.data", *names], outputs, **attributes))
+    made = model(nodes, constants, opset=opset)
+    expected = reference(made, {"input_ids": np.zeros((1, 1), I64)})
+    if op in ONLY_KNOWN - {"Shape", "Size"} and not known:
+        with pytest.raises(InvalidModel, match="depends on the data"):
+            programs(tmp_path / "m.onnx", made, 1, 1)
+        return
+    plain, fused = programs(tmp_path / "m.onnx", made, 1, 1)
+    assert bool(plain.steps) != (known or op in ONLY_KNOWN)
+    for program in (plain, fused):
+        answer = run(program, {"input_ids": np.zeros((1, 1), I64)})
+        assert (answer.shape, answer.dtype) == (expected.shape, expected.dtype)
+        assert (answer.shape, answer.dtype) == (
+            program.values[program.output].shape,
+            program.values[program.output].dtype,
+        )
+        np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("opset", "axis"), [(11, None), (12, 0), (11, 1), (12, -2)])
+def test_softmax_runs_over_all_axes_from_its_own_on_when_the_opset_is_old(
+    tmp_path: Path, opset: int, axis: Any
+) -> None:
+    """Before opset 13 the value is a matrix to softmax; the reference evaluator gets this wrong, ONNX Runtime right."""
+    node = helper.make_node("Softmax", ["x.data"], ["y"], **({} if axis is None else {"axis": axis}))
+    made = model([*as_data("x", X.dtype, opset), node], {"x": X}, opset=opset)
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    feeds = {"input_ids": np.zeros((1, 1), I64)}
+    for program in programs(tmp_path / "m.onnx", made, 1, 1):
+        np.testing.assert_allclose(run(program, feeds), session.run(None, feeds)[0], atol=1e-6)
+
+
+def test_count_is_known_when_only_the_shape_is(tmp_path: Path) -> None:
+    """Size gives the number of elements, a scalar, without any data."""
+    plain, _ = programs(tmp_path / "m.onnx", model([helper.make_node("Size", ["input_ids"], ["y"])], {}), 3, 5)
+    assert plain.constants[plain.output].shape == ()
+    assert plain.constants[plain.output] == 15
+
+
+def test_every_operator_is_tested_when_it_is_supported() -> None:
+    """The list above leaves no operator out, and every step that may be left has a kernel."""
+    tested = {use.op for use in CASES} | {"Constant", "DynamicQuantizeLinear", "Size"}
+    assert tested == SUPPORTED
+    assert LOWERED - {"DynamicQuantizeLinear"} <= KERNELS.keys()
+    assert KERNELS.keys() <= SUPPORTED
+    assert REWRITTEN <= SUPPORTED
+
+
+def test_quantised_values_are_the_specifications_when_quantised_over_everything(tmp_path: Path) -> None:
+    """DynamicQuantizeLinear of data gives the reference evaluator's integers, scale and zero point."""
+    for x in (X, np.abs(X), -np.abs(X), np.zeros_like(X)):
+        for output, name in enumerate(("y", "s", "z")):
+            nodes = [*as_data("x", x.dtype, 17), helper.make_node("DynamicQuantizeLinear", ["x.data"], ["y", "s", "z"])]
+            made = model(nodes, {"x": x}, output=name)
+            plain, _ = programs(tmp_path / "m.onnx", made, 1, 1)
+            feeds = {"input_ids": np.zeros((1, 1), I64)}
+            if np.any(x):
+                np.testing.assert_allclose(run(plain, feeds), reference(made, feeds), atol=1e-7)
+            assert np.isfinite(run(plain, feeds)).all(), output
+
+
+@given(st.integers(1, 2000), st.integers(0, 2**32 - 1))
+def test_product_of_bytes_is_exact_when_it_is_long(length: int, seed: int) -> None:
+    """Products of 8-bit matrices through float32 are the integers' own, however many are added."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(-255, 256, (2, length)), rng.choice([-255, 255, 127], (length, 3))
+    product = exact_product(a.astype(np.float32), b.astype(np.float32))
+    np.testing.assert_array_equal(product, a @ b)
+    extreme = exact_product(np.full((1, length), 255, np.float32), np.full((length, 1), 255, np.float32))
+    assert extreme[0, 0] == 255 * 255 * length
+
+
+def test_rows_do_not_see_each_other_when_they_are_quantised_by_themselves() -> None:
+    """Quantised along an axis, a row gives the same integers alone as beside others."""
+    values, scale, zero = quantize(X[0], axis=1)
+    for row in range(len(X[0])):
+        alone = quantize(X[0][row : row + 1], axis=1)
+        np.testing.assert_array_equal(values[row], alone[0][0])
+        assert (scale[row], zero[row]) == (alone[1][0], alone[2][0])
+    np.testing.assert_allclose((values.astype(np.float32) - zero) * scale, X[0], atol=float(scale.max()) / 2 + 1e-6)
+
+
+def test_error_function_is_within_one_ten_millionth_when_asked_anywhere() -> None:
+    """Erf in float32 against the C library's, over everything where it changes, and at its ends."""
+    x = np.concatenate([np.linspace(-5, 5, 200_001), np.logspace(-30, 0, 1000)]).astype(np.float32)
+    expected = np.array([math.erf(value) for value in x.tolist()])
+    assert np.abs(erf(x) - expected).max() < 1e-7
+    np.testing.assert_array_equal(erf(np.float32([np.inf, -np.inf, 0, 9, -1e30])), [1, -1, 0, 1, -1])
+    assert np.isnan(erf(np.float32([np.nan])))[0]
+    np.testing.assert_array_equal(erf(x.copy(), out=x.copy()), erf(x))
