@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backends import signature
+from backends import feature_model, signature
 from backends.base import ModelSpec
 from backends.entries import Answer, digest_of
 from backends.errors import InvalidModel
@@ -39,6 +39,8 @@ def read_folder(folder: Path, *, name: str | None = None) -> ModelSpec:
         InvalidModel: a file that is needed is missing or damaged, or the model can't rank: the message says which.
     """
     folder = folder.resolve()
+    if (folder / feature_model.WEIGHTS_FILE).is_file():
+        return replace(feature_model.read_spec(folder), name=name or folder.name)
     missing = [path for path in ("config.json", "tokenizer.json") if not (folder / path).is_file()]
     weights_file = next((path for path in WEIGHTS_FILES if (folder / path).is_file()), None)
     if missing or weights_file is None:
