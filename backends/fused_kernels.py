@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 # Bytes of a block: measured, a quarter to the whole of a core's second-level cache are equals (README.md).
 BLOCK_NBYTES = 1 << 18
+# For `gelu`; highest power first.
+_FITTED = (2.96547205e-6, -8.86767702e-6, -3.99117998e-4, 5.31700812e-3, -3.67011726e-2, -3.18185002e-1, -7.97900379e-1)
+_TAIL = tuple(np.float32(c) for c in _FITTED)
+_TAIL_LIMIT = np.float32(6)
+_LOG_2 = np.float32(math.log(2))
 
 
 def gelu(x: NDArray[np.float32], out: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -39,27 +44,6 @@ def gelu(x: NDArray[np.float32], out: NDArray[np.float32]) -> NDArray[np.float32
         made = np.maximum(part, 0, out=into[start : start + step])
         made -= tail
     return out
-
-
-_FITTED = (2.96547205e-6, -8.86767702e-6, -3.99117998e-4, 5.31700812e-3, -3.67011726e-2, -3.18185002e-1, -7.97900379e-1)
-_TAIL = tuple(np.float32(c) for c in _FITTED)  # highest power first
-_TAIL_LIMIT, out=size)
-        horner(_TAIL, size, tail)
-        tail *= size
-        tail -= _LOG_2
-        np.exp(tail, out=tail)
-        tail *= size
-        made = np.maximum(part, 0, out=into[start : start + step])
-        made -= tail
-    return out
-
-
-_TAIL = tuple(
-    np.float32(c)
-    for c in (2.96547205e-6, -8.86767702e-6, -3.99117998e-4, 5.31700812e-3, -3.67011726e-2, -3.18185002e-1, -7.97900379e-1)
-)
-_TAIL_LIMIT = np.float32(6)
-_LOG_2 = np.float32(math.log(2))
 
 
 def layer_norm(
