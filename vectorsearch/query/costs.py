@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vectorsearch.results import SearchResult, StageStats
 
 _NEWEST = 0.3  # weight of the newest search in an average
+_DOUBT = 1.5  # how much more than a stage took until it failed it is taken to cost
 
 Key = tuple[str, str]  # a stage's kind, and the model's name, empty for none
 
@@ -31,8 +32,9 @@ class Costs:
         for stage in result.stats:
             if units := _units(stage):
                 work_ms = max(0.0, stage.latency_ms - stage.load_ms)
-                # One that failed would have taken longer, if that is why it failed.
-                self._note((_kind(stage), stage.model or ""), work_ms / units, at_least=stage.error is not None)
+                # One that was left out would have taken longer, if that is why.
+                is_left_out = stage.error is not None and stage.candidates_out == 0
+                self._note((_kind(stage), stage.model or ""), work_ms / units, at_least=is_left_out)
         for load in result.loads:
             self._note(("load", load.model), load.latency_ms, at_least=False)
 
@@ -48,10 +50,13 @@ class Costs:
         kind = "encode" if spec.task == "embed" else "rerank"
         with self._lock:
             unit_ms, load_ms = self._unit_ms.get((kind, state.name)), self._unit_ms.get(("load", state.name))
-        if load_ms is None:
-            measured = self._profile(spec, state.backend)
-            load_ms = None if measured is None else measured.load_s * 1000.0
-        return replace(state, unit_ms=unit_ms, load_ms=load_ms, learned=unit_ms is not None)
+        is_learned = unit_ms is not None
+        measured = None if is_learned and load_ms is not None else self._profile(spec, state.backend)
+        if measured is not None:
+            load_ms = measured.load_s * 1000.0 if load_ms is None else load_ms
+            its_ms = measured.query_ms if spec.task == "embed" else measured.bulk_ms
+            unit_ms = its_ms if unit_ms is None else unit_ms
+        return replace(state, unit_ms=unit_ms, load_ms=load_ms, learned=is_learned)
 
     def _profile(self, spec: ModelSpec, backend: str) -> profile.Profile | None:
         """Return the model's profile, read from disk once."""
@@ -64,9 +69,13 @@ class Costs:
 
     def _note(self, key: Key, ms: float, *, at_least: bool) -> None:
         with self._lock:
-            known = self._unit_ms.get(key, ms)
-            if not at_least or ms > known:
+            known = self._unit_ms.get(key)
+            if known is None:
+                self._unit_ms[key] = _DOUBT * ms if at_least else ms
+            elif not at_least:
                 self._unit_ms[key] = known + _NEWEST * (ms - known)
+            elif _DOUBT * ms > known:  # all that is known is that it costs more, so the next plan reckons with more
+                self._unit_ms[key] = (known + _DOUBT * ms) / 2
 
 
 def _kind(stage: StageStats) -> str:

@@ -57,7 +57,7 @@ def timed(plan: QueryPlan, timeout_s: float | None) -> QueryPlan:
 
 
 def _shortened(plan: QueryPlan, room_ms: float) -> QueryPlan:
-    """Let the last stage read only as many hits as should be done in `room_ms`, or all if not even one would be.
+    """Let the last stage read only as many hits, one at least, as should be done in `room_ms`.
 
     A few hits reranked are better than a stage that is late with all of them. A model that has to be loaded first is
     not judged: what its load leaves is only known then.
@@ -66,11 +66,9 @@ def _shortened(plan: QueryPlan, room_ms: float) -> QueryPlan:
     first = stage.members[0]
     is_there = first.model is None or (first.model.resident and first.model.learned)
     reads = min(stage.depth, plan.documents)
-    if not is_there or first.expected_ms is None or first.expected_ms <= _CAUTION * room_ms:
+    if not is_there or not first.expected_ms or first.expected_ms <= _CAUTION * room_ms:
         return plan
-    depth = int(reads * max(0.0, _CAUTION * room_ms) / first.expected_ms)
-    if depth < 1:
-        return plan
+    depth = max(1, int(reads * _CAUTION * room_ms / first.expected_ms))
     share = depth / reads
     members = tuple(
         m if m.expected_ms is None else replace(m, expected_ms=m.expected_ms * share) for m in stage.members

@@ -107,7 +107,7 @@ def test_reranker_reads_what_there_is_time_for() -> None:
 
 
 def test_depth_stays_when_nothing_better_is_known() -> None:
-    """A cost that nobody has learned here, a load still to come, or no time even for one hit shorten nothing."""
+    """A cost that nobody has learned here, or a load still to come, shorten nothing; one hit is always tried."""
     assert timed_depths(10.0, 0.3, learned=False)[0] == 50
     assert timed_depths(10.0, 0.3, resident=False)[0] == 50
-    assert timed_depths(1000.0, 0.3)[0] == 50
+    assert timed_depths(1000.0, 0.3)[0] == 1
