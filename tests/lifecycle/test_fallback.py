@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from lifecycle_fakes import Call, FakeClock
+from prometheus_client import CollectorRegistry
 
 from backends.deadline import Deadline
 from backends.errors import DeadlineExceeded, InferenceError, InvalidInput, TransientBackendError
@@ -26,6 +27,7 @@ from lifecycle import (
     OtherVectors,
 )
 from lifecycle.events import Event, FellBack
+from lifecycle.metrics import MetricsCollector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,6 +142,23 @@ def test_next_backend_answers_when_the_first_fails_for_a_while(
     house.manager.close()
     (event,) = (event for event in house.events if isinstance(event, FellBack))
     assert (event.key.backend, event.to_key.backend, event.error) == ("one", "two", told["error"])
+
+
+def test_fallbacks_are_exported_by_model_and_bounded(house: House) -> None:
+    """Fallbacks count by the tenant, model and backend that were left; beyond the bound all models are one series."""
+    registry = CollectorRegistry()
+    registry.register(MetricsCollector(house.manager, most_models=1))
+    for name, failures in (("m", 3), ("n", 2)):
+        chain = house.chain(backend("one", infers=[OOM] * failures), backend("two"), spec=fake_spec(name))
+        for _ in range(failures):
+            chain.run(ran)
+        house.manager.health.of("one").succeeded()  # so that its breaker stays closed
+    house.manager.close()
+    assert registry.get_sample_value("lifecycle_fallbacks_total") == 5
+    (family,) = (family for family in registry.collect() if family.name == "lifecycle_model_fallbacks")
+    counted = {sample.labels["model"]: sample.value for sample in family.samples if sample.name.endswith("_total")}
+    assert len(counted) == 2
+    assert sum(counted.values()) == 5
 
 
 @pytest.mark.parametrize("script", [{"infers": [CRASH]}, {"loads": [CRASH]}, {"infers": [Fault.NAN]}])

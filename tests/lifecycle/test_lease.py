@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import sys
+import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,31 @@ def fail_inside(lease: Lease) -> None:
     """Raise within the lease's block."""
     with lease:
         raise ZeroDivisionError
+
+
+def test_hits_wait_for_nothing_when_another_model_loads_or_unloads(bench: MakeBench) -> None:
+    """L53: a resident model is served without waiting while others are held in a load, an unload, or by the keeper."""
+    b = bench(3)
+    for name in "ABC":
+        b.add(name)
+    b.use("A")
+    b.use("C")
+    load, close = b.loader.hold("B"), b.loader.hold("C", "close")
+    callers = [b.later("B"), Call(lambda: b.manager.unload(ModelRef("t", "C")))]
+    load.reached.wait()
+    close.reached.wait()
+    hung, opened = threading.Event(), threading.Event()
+    b.manager.ping(lambda: (hung.set(), opened.wait()))
+    hung.wait()  # now nobody but the caller itself can serve it
+    for _ in range(1000):
+        lease = b.lease("A", 0.0)
+        with lease as model:
+            assert (model.name, lease.cold, lease.wait_s) == ("A", False, 0.0)
+    for gate in (opened, load.opened, close.opened):
+        gate.set()
+    for caller in callers:
+        caller.result()
+    assert b.manager.status(ModelRef("t", "A")).hits == 1000
 
 
 def test_lease_is_returned_when_the_block_raises(bench: MakeBench) -> None:

@@ -284,6 +284,7 @@ def test_config_goes_along_when_a_pinned_model_is_replaced(bench: MakeBench) -> 
     assert b.loader.done["X", "warm_up"] == 1
     b.manager.close()
     assert [e.old_key for e in events if isinstance(e, ModelReplaced)] == [key("A")]
+    assert b.manager.snapshot().counters.replacements == 1
 
 
 def test_nothing_happens_when_the_key_is_the_same(bench: MakeBench) -> None:
