@@ -20,7 +20,10 @@ from vectorsearch.cli import (
     info,
     models,
     output,
+    reindex,
+    rerank,
     search,
+    upkeep,
 )
 from vectorsearch.cli.group import Group
 
@@ -38,6 +41,12 @@ app.command("search", help=output.reflow(search.HELP))(search.search)
 app.command("evaluate", help=output.reflow(evaluate.HELP))(evaluate.evaluate)
 app.command("compare", help=output.reflow(compare.HELP))(compare.compare)
 app.command("info")(info.info)
+app.command("rerank", help=output.reflow(rerank.HELP))(rerank.rerank)
+app.command("reindex")(reindex.reindex)
+app.command("verify")(upkeep.verify)
+app.command("repair")(upkeep.repair)
+app.command("compact")(upkeep.compact)
+app.command("snapshot")(upkeep.snapshot)
 app.command("doctor", help=output.reflow(doctor.HELP))(doctor.doctor)
 models.app.command("calibrate", help=output.reflow(calibrate.HELP))(calibrate.calibrate)
 app.add_typer(models.app, name="models")
