@@ -98,7 +98,7 @@ def choose(
         raise CannotServe(f"no backend can serve model {spec.name!r}: {reasons}")
     if asked:
         return Choice((asked,), f"{asked}: asked for", (Considered(asked, ok=True),))
-    if workload == "bulk":
+    if workload == "bulk" and spec.task == "embed":
         able.sort(key=lambda name: name != BULK_DEFAULT)
     measured = {name: cost for name, cost in (costs or {}).items() if base_name(name) in able}
     considered = (*_considered(able, measured), *refusals)
@@ -152,7 +152,7 @@ def _default_reason(
     spec: ModelSpec, workload: Workload, taken: str, measured: Mapping[str, Cost], refusals: Iterable[Considered]
 ) -> str:
     why = "first by priority of those that can serve it"
-    if workload == "bulk":
+    if workload == "bulk" and spec.task == "embed":
         no_jax = next((each.reason for each in refusals if each.backend == BULK_DEFAULT), None)
         if taken == BULK_DEFAULT:
             why = "default for bulk embedding"

@@ -217,6 +217,7 @@ def _run_child(order: dict[str, Any], progress: Callable[[str], object] | None, 
                 answer = json.loads(line)
                 if "step" in answer and progress is not None:
                     progress(answer["step"])
+            child.wait()  # it has said all, and how it ends may say more; the timer still runs
         finally:
             timer.cancel()
             child.kill()  # harmless if it has ended; else somebody interrupts us

@@ -40,14 +40,13 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """One model on all backends; `query` and `bulk` say which one is taken, and why."""
+    """One model on all backends; `chosen` says which one each kind of work takes, and why."""
 
     name: str
     task: Task
     cached: bool
     backends: tuple[Served, ...]
-    query: str
-    bulk: str
+    chosen: Mapping[str, str]
 
     @property
     def servable(self) -> bool:
@@ -107,13 +106,20 @@ def _examine(spec: ModelSpec) -> ModelReport:
         task=spec.task,
         cached=(spec.folder / spec.weights_file).is_file(),
         backends=tuple(_served(spec)),
-        query=reason(spec, "query"),
-        bulk=reason(spec, "bulk"),
+        chosen=chosen(spec),
     )
 
 
-def reason(spec: ModelSpec, workload: Workload) -> str:
-    """Return in words which backend runs a model unasked, and why; or why none can."""
+def chosen(spec: ModelSpec) -> dict[str, str]:
+    """Return in words which backend runs a model unasked, and why, or why none can.
+
+    Keys are `query` and `bulk` for an embedder, `rerank` for a cross-encoder.
+    """
+    kinds: dict[str, Workload] = {"query": "query", "bulk": "bulk"} if spec.task == "embed" else {"rerank": "query"}
+    return {kind: _reason(spec, workload) for kind, workload in kinds.items()}
+
+
+def _reason(spec: ModelSpec, workload: Workload) -> str:
     try:
         return registry.choose(spec, workload, costs=calibration.costs(spec, workload)).reason
     except CannotServe as exc:

@@ -68,6 +68,12 @@ def test_jax_is_taken_when_passages_are_embedded_in_bulk() -> None:
     assert choice.reason == ("jax: default for bulk embedding; not calibrated: run vectorsearch models calibrate m")
 
 
+def test_priority_stands_when_many_pairs_are_scored() -> None:
+    """JAX is the default of embedding only: a reranker's bulk work goes by priority, as its queries do."""
+    reranker = fake_spec("r", task="cross-encode")
+    assert choose(reranker, "bulk", candidates=THREE).order == ("onnx", "jax", "torch")
+
+
 def test_reason_says_why_not_jax_when_it_can_not_serve() -> None:
     """In bulk the next by priority runs, and its reason has what JAX lacks."""
     choice = choose(SPEC, "bulk", candidates=[Named("onnx"), Named("jax", "jax is not installed")])

@@ -13,7 +13,7 @@ from backends import catalogue
 from lifecycle import calibration
 from vectorsearch.cli import output
 from vectorsearch.cli.opening import fetch_models
-from vectorsearch.doctor import reason
+from vectorsearch.doctor import chosen
 
 if TYPE_CHECKING:
     from lifecycle.calibration import Calibration
@@ -44,7 +44,7 @@ def calibrate(
     spec = catalogue.resolve(name)
     fetch_models([spec])
     found = calibration.calibrate(spec, backends=backend, progress=output.print_note)
-    reasons = {"query": reason(spec, "query"), "bulk": reason(spec, "bulk")}
+    reasons = chosen(spec)
     if as_json:
         profiles = [asdict(each) | {"nbytes": each.nbytes} for each in found.profiles]
         output.print_json({**asdict(found), "profiles": profiles, "chosen": reasons})
@@ -52,8 +52,8 @@ def calibrate(
     output.out.print(_table(found))
     for backend_name, why in found.failed.items():
         output.out.print(Text(f"{backend_name}: {output.one_line(why)}", style="dim"))
-    for workload, why in reasons.items():
-        output.out.print(Text.assemble((f"{workload}: ", "bold"), why))
+    for kind, why in reasons.items():
+        output.out.print(Text.assemble((f"{kind}: ", "bold"), why))
 
 
 def measured_cells(found: Profile) -> list[Text]:

@@ -82,5 +82,5 @@ def _print_model(model: ModelReport) -> None:
         table.add_row(each.backend, served, *cells, Text(each.profile.device if each.profile else "", style="dim"))
     output.out.print(Padding(table, (0, 0, 0, 2)))
     lines = [(each.backend, each.reason) for each in model.backends if not each.ok]
-    for name, text in (*lines, ("query", model.query), ("bulk", model.bulk)):
+    for name, text in (*lines, *model.chosen.items()):
         output.out.print(Padding(Text.assemble((f"{name}: ", "dim"), output.one_line(text)), (0, 0, 0, 2)))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from backends.errors import VectorSearchError
+from backends.errors import CannotServe, VectorSearchError
 from vectorsearch.cli import output
 from vectorsearch.cli.group import FAILED, INTERRUPTED
 from vectorsearch.cli.opening import BackendName, DatabaseFolder, EmbedName, Language, fetch_models, open_or_make
@@ -16,12 +16,16 @@ from vectorsearch.engine import DEFAULT
 from vectorsearch.ingest import DEFAULT_BATCH_SIZE, STDIN, IngestReport, ingest
 
 if TYPE_CHECKING:
+    from backends.selection import Choice
     from vectorsearch.database import Database
 
 HELP = """Index JSONL files into a database; made if it isn't there.
 
 A row is a BEIR or Anserini document: _id (or id, docid), text (or contents), and if wanted title, metadata and vector.
 Gzip is told by its content; - is standard input.
+
+Documents are embedded on JAX wherever it is installed and can run the model, unless [bold]--backend[/] or a calibration
+([bold]models calibrate[/]) says otherwise; the run tells which backend it takes and why.
 
 Interrupted or killed, the same command goes on where it stopped: rows that are stored unchanged are not embedded
 again. Bad rows go to rejects.jsonl in the database's folder, with their number and the reason, and the exit code is 1.
@@ -52,11 +56,12 @@ def index(
     with open_or_make(db, embed=embed, backend=backend, language=language) as database:
         report, interrupted = index_with_progress(database, corpus, db / REJECTS_NAME, batch_size=batch_size)
         documents = database.count()
+        embedding = _embedding(database)
     rejects = str(db / REJECTS_NAME) if report.rejected else None
     if as_json:
         counts = {name: getattr(report, name) for name in ("rows", "stored", "unchanged", "rejected", "failures")}
         values = {**counts, "documents": documents, "interrupted": interrupted, "rejects": rejects}
-        output.print_json({"db": str(db), **values})
+        output.print_json({"db": str(db), **values, "embedding": embedding})
     for failure in report.failures:
         output.print_error(failure)
     if interrupted:
@@ -80,6 +85,8 @@ def index_with_progress(
     try:
         if database.embedder is not None:
             fetch_models([database.embedder])
+            if choice := _choice(database):
+                output.print_note(f"embedding on {choice.reason}")
         with output.Meter("indexing", "documents") as meter:
 
             def show(progress: IngestReport) -> None:
@@ -97,6 +104,25 @@ def index_with_progress(
     except KeyboardInterrupt:
         return report, True
     return report, False
+
+
+def _choice(database: Database) -> Choice | None:
+    """Return the backend of bulk embedding; None if nothing can embed, which is no fault where vectors are given."""
+    try:
+        return database.embedder_choice("bulk")
+    except CannotServe:
+        return None
+
+
+def _embedding(database: Database) -> dict[str, Any] | None:
+    """Return which backend was to embed the passages, why, and on which ones a model was really loaded for it."""
+    choice = _choice(database)
+    if choice is None or database.embedder is None:
+        return None
+    digest = database.embedder.digest
+    ran = [each for each in database.models().models if each.key.digest == digest and each.loads]
+    backends = [{"backend": each.backend, "device": each.device} for each in ran]
+    return {"model": database.embedder.name, "backend": choice.backend, "reason": choice.reason, "loaded": backends}
 
 
 def _check_sources(sources: list[str]) -> None:

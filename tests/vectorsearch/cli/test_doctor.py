@@ -40,7 +40,7 @@ def test_figures_are_kept_and_used_when_a_model_is_calibrated(run: Callable) -> 
     """`models calibrate` measures in real processes; the doctor then shows the figures and the reason of the choice."""
     before = run("doctor", "fake-embedder", "--json").json["models"][0]
     assert before["backends"] == [{"backend": "fake", "ok": True, "reason": "", "profile": None}]
-    assert "not calibrated: run vectorsearch models calibrate fake-embedder" in before["query"]
+    assert "not calibrated: run vectorsearch models calibrate fake-embedder" in before["chosen"]["query"]
     done = run("models", "calibrate", "fake-embedder", "--json")
     assert done.exit_code == 0
     assert "fake: measuring: many passages" in done.stderr
@@ -49,7 +49,7 @@ def test_figures_are_kept_and_used_when_a_model_is_calibrated(run: Callable) -> 
     assert done.json["chosen"]["bulk"].startswith("fake: measured ")
     after = run("doctor", "fake-embedder", "--json").json["models"][0]
     assert after["backends"][0]["profile"]["bulk_ms"] == measured["bulk_ms"]
-    assert after["bulk"] == done.json["chosen"]["bulk"]
+    assert after["chosen"] == done.json["chosen"]
 
 
 @pytest.mark.usefixtures("_choosable")
@@ -76,6 +76,7 @@ def test_exit_code_is_1_when_a_model_can_not_run(run: Callable) -> None:
     names = [model["name"] for model in sick.json["models"]]
     assert names == [config.DEFAULT_EMBEDDER, config.DEFAULT_RERANKER]
     assert sick.json["models"][1]["backends"][0]["reason"] == "embedders only"
+    assert "embedders only" in sick.json["models"][1]["chosen"]["rerank"]
     assert run("doctor", "no-such-model").exit_code == 1
     assert run("models", "calibrate", "fake-reranker").exit_code == 1
 

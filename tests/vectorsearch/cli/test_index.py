@@ -189,3 +189,28 @@ def test_what_is_stored_is_told_when_the_embedder_fails(
     assert done.exit_code == 1
     assert "the device is lost" in done.stderr
     assert "7 documents stored; run the same command to go on" in done.stderr
+
+
+@pytest.mark.usefixtures("fake_models")
+def test_backend_and_its_reason_are_told_when_documents_are_embedded(
+    run: Callable, corpus: Path, tmp_path: Path
+) -> None:
+    """A run says on stderr and in --json which backend embeds and why, and on which a model was really loaded."""
+    done = run("index", corpus, "--db", tmp_path / "db", "--embed", "fake-embedder", "--backend", "fake", "--json")
+    assert done.exit_code == 0
+    assert "embedding on fake: asked for" in done.stderr
+    assert done.json["embedding"] == {
+        "model": "fake-embedder",
+        "backend": "fake",
+        "reason": "fake: asked for",
+        "loaded": [{"backend": "fake", "device": "cpu:fake"}],
+    }
+    again = run("index", corpus, "--db", tmp_path / "db", "--backend", "fake", "--json")
+    assert (again.json["unchanged"], again.json["embedding"]["loaded"]) == (4, [])
+
+
+def test_no_backend_is_told_when_nothing_is_embedded(run: Callable, corpus: Path, tmp_path: Path) -> None:
+    """Without an embedder there is no backend, and none is invented."""
+    done = run("index", corpus, "--db", tmp_path / "db", "--embed", "none", "--json")
+    assert done.json["embedding"] is None
+    assert "embedding on" not in done.stderr
