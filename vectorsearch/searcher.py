@@ -153,9 +153,12 @@ class Searcher:
     ) -> PlanState:
         """Look at the database; what a filter lets through is counted only for who wants to read the plan."""
         documents = self._collection.count()
-        filtered = None
+        filtered, dense_kind = None, "exact"
         if counted and request.filter:
-            filtered = FilterState(self._collection.count_where(request.filter), documents)
+            rows = self._collection.count_where(request.filter)
+            filtered = FilterState(rows, documents, tuple(self._collection.unknown_fields(request.filter)))
+            dense = self._collection.info()["dense"]
+            dense_kind = str(dense.get("kind", dense_kind)) if isinstance(dense, dict) else dense_kind
         model = self._costs.of(self._models.state(embedder), embedder) if embedder else None
         return PlanState(
             documents=documents,
@@ -164,6 +167,7 @@ class Searcher:
             rerankers=tuple(self._costs.of(model[1], model[0]) if model else None for model in rerankers.models),
             unit_ms=self._costs.unit_ms(),
             filter=filtered,
+            dense_kind=dense_kind,
         )
 
     def _loads(self, plan: QueryPlan, begun: float) -> tuple[ModelLoad, ...]:

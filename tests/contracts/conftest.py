@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backends.analyzer import Analyzer
-from vectorsearch.index import faiss_base
 from vectorsearch.index.base_plan import BasePlan, base_plan
 from vectorsearch.index.dense_exact import ExactIndex
 from vectorsearch.index.dense_faiss import FaissIndex
@@ -70,7 +69,7 @@ def dense(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     plan = _DENSE[request.param]
     never_scanned = request.param.endswith("never scanned")
     if never_scanned:  # a test's few vectors would all be scanned otherwise
-        monkeypatch.setattr(faiss_base, "_EXACT_ROWS", 0)
+        monkeypatch.setattr("vectorsearch.index.base_plan._SCANNED_VECTORS", 0)
     store = Store(tmp_path / "db", durable=False)
 
     def reopen() -> Any:

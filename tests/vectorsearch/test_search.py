@@ -318,3 +318,30 @@ def test_trec_run_is_refused_when_an_id_would_break_its_line(open_database: Open
         db.search("pattern").to_trec("q1")
     with pytest.raises(InvalidInput, match="query id"):
         db.search("pattern").to_trec(bad_id)
+
+
+def test_stop_words_alone_get_no_credit(db: vs.Database) -> None:
+    """S5: a query whose words match nothing is no hit of lexical search, and leaves a hybrid one to the vectors."""
+    assert list(db.search("the of and", mode="lexical")) == []
+    assert list(db.search("zebra", mode="lexical")) == []
+    vector = db.get("re").vector  # type: ignore[union-attr]  # it was added above
+    dense = [hit.id for hit in db.search(vector=vector)]
+    hybrid = db.search("the of and", vector=vector)
+    assert [hit.id for hit in hybrid] == dense
+    assert all("lexical" not in hit.scores for hit in hybrid)
+
+
+def test_stats_tell_what_really_ran(db: vs.Database) -> None:
+    """S45: backend and device are what the loaded model says of itself, not what was planned."""
+    stats = {stage.stage: stage for stage in db.search("pattern", rerank=True).stats}
+    for stage in ("encode", "rerank"):
+        assert stats[stage].device == "cpu:fake"
+        assert (stats[stage].backend or "").startswith("fake-")
+    assert stats["lexical"].device is None
+
+
+def test_explain_tells_unknown_fields_from_no_match(db: vs.Database) -> None:
+    """A filter on a field that no document has is pointed out; one that just lets nothing through is counted."""
+    assert "lets 0 of 4 through" in str(db.explain("pattern", filter={"kind": "x"}))
+    told = str(db.explain("pattern", filter={"kinds": "f"}, analyze=True))
+    assert "no document has what the filter speaks of: kinds" in told

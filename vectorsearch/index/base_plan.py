@@ -15,6 +15,10 @@ AUTO_GRAPH_VECTORS = 50_000
 # Recall@10 of 0.999 on 100,000 clustered vectors of 384 dimensions. With half of it, now and then a query reached none
 # of its neighbours: their cluster was left out.
 _EF_SEARCH = 128
+# Of what a filter lets through: up to so many vectors a scan is as fast as the graph, and finds all; below this share
+# of all, the graph mostly visits vectors that the filter forbids.
+_SCANNED_VECTORS = 10_000
+_SCANNED_SHARE = 0.05
 _TAIL_VECTORS = 2048
 _TAIL_SHARE = 0.1
 _DEAD_SHARE = 0.2
@@ -103,6 +107,11 @@ def base_plan(dense: str) -> BasePlan:
         raise InvalidInput(f"dense index {dense!r} is unknown: use {_EXAMPLES}")
     plan = BasePlan(dense, 1)
     return plan if plan.holds_vectors else BasePlan(dense, plan.n_training)
+
+
+def is_scanned(allowed: int, vectors: int) -> bool:
+    """Return whether a search among `allowed` of the vectors reads each of them, whatever the index is."""
+    return allowed <= _SCANNED_VECTORS or allowed < _SCANNED_SHARE * vectors
 
 
 def next_step(

@@ -10,6 +10,7 @@ import numpy as np
 
 from backends.errors import InvalidInput
 from vectorsearch.index.base import no_candidates
+from vectorsearch.index.base_plan import is_scanned
 from vectorsearch.index.cosine import nearest, positions_of, unit
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     Fetch = Callable[[NDArray[np.int64]], VectorBatch]
 
 _EF_CONSTRUCTION = 40
-_EXACT_ROWS = 10_000  # up to here a scan of the allowed vectors is as fast as the graph, and finds all
-_EXACT_SHARE = 0.05  # below it the graph mostly visits vectors that the filter forbids
 _MARGIN = 16  # asked for beyond k, so that exact scores and ties by row can settle the order at the end
 
 
@@ -75,7 +74,7 @@ class Base:
             at = at[self.alive[at]]
         if not at.size or k <= 0:
             return no_candidates()
-        few = at.size <= _EXACT_ROWS or at.size < _EXACT_SHARE * len(self.rows)
+        few = is_scanned(at.size, len(self.rows))
         most = self.matrix is not None and k + _MARGIN > at.size // 10
         if few or most or self.reach is None or self.plan.family == "flat":
             return self._scan(vector, k, at)

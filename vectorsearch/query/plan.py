@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vectorsearch.index.base_plan import is_scanned
 from vectorsearch.query.request import RetrieverKind, SearchRequest, UnknownMode, check_request
 from vectorsearch.query.timing import timed
 
@@ -170,17 +171,26 @@ def _retriever_kinds(request: SearchRequest, state: PlanState) -> tuple[Retrieve
 def _retriever(
     kind: RetrieverKind, request: SearchRequest, *, state: PlanState, depth: int, embedder: ModelState | None
 ) -> RetrieverPlan:
-    strategy = ""
-    if request.filter:
-        strategy = "terms pushed down" if kind == "lexical" else "ids selected beforehand"
     return RetrieverPlan(
         kind,
         depth,
         float(request.weights.get(kind, 1.0)),
         embedder if kind == "dense" else None,
-        strategy,
+        _strategy(kind, state) if request.filter else "",
         state.unit_ms.get(kind),
     )
+
+
+def _strategy(kind: RetrieverKind, state: PlanState) -> str:
+    """Say how a retriever applies the filter; the dense index decides by the same rule."""
+    if kind == "lexical":
+        return "pushed down into the term query"
+    selected = "ids selected by their terms beforehand"
+    if state.filter is None:
+        return selected
+    if state.dense_kind in ("exact", "Flat") or is_scanned(state.filter.rows, state.documents):
+        return f"{selected}, their vectors scanned"
+    return f"{selected}, {state.dense_kind} searched among them"
 
 
 def _rerank_depth(request: SearchRequest) -> int:

@@ -49,10 +49,11 @@ class ModelState:
 
 @dataclass(frozen=True, slots=True)
 class FilterState:
-    """How many documents a filter lets through."""
+    """How many documents a filter lets through, and the fields that it speaks of and no document has."""
 
     rows: int
     documents: int
+    unknown_fields: tuple[str, ...] = ()
 
     @property
     def selectivity(self) -> float:
@@ -66,7 +67,8 @@ class PlanState:
 
     `rerankers` are the models of the request's rerankers, in the order in which its stages name them; None for a
     function, whose cost per text is in `unit_ms` under its name. `unit_ms` holds what else was learned: `lexical` and
-    `dense`, a query each. `filter` is None where there is no filter, or nobody has counted.
+    `dense`, a query each. `filter` is None where there is no filter, or nobody has counted. `dense_kind` is the FAISS
+    factory string of the dense index, or `exact`.
     """
 
     documents: int
@@ -75,4 +77,4 @@ class PlanState:
     rerankers: tuple[ModelState | None, ...] = ()
     unit_ms: Mapping[str, float] = field(default_factory=dict)
     filter: FilterState | None = None
-    dense_kind: str = ""
+    dense_kind: str = "exact"

@@ -11,7 +11,7 @@ from backends.errors import InvalidInput
 from lifecycle import ModelRef
 from vectorsearch.query.plan import plan_search
 from vectorsearch.query.request import EmptyQuery, RerankRequest, RerankStage, SearchRequest, UnknownMode
-from vectorsearch.query.states import ModelState, PlanState
+from vectorsearch.query.states import FilterState, ModelState, PlanState
 
 MIB = 1024**2
 EMBEDDER = ModelState(ModelRef("", "embedder"), "fake", resident=True, nbytes=60 * MIB)
@@ -136,3 +136,19 @@ def test_plan_says_unavailable_when_no_backend_serves_the_model() -> None:
     )
     plan = plan_search(SearchRequest(query="a"), replace(STATE, embedder=missing))
     assert plan.left_out == ("dense:unavailable",)
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "strategy"),
+    [
+        (20, "HNSW32", "their vectors scanned"),
+        (400_000, "HNSW32", "HNSW32 searched among them"),
+        (400_000, "exact", "their vectors scanned"),
+    ],
+)
+def test_filter_is_applied_as_its_selectivity_asks(rows: int, kind: str, strategy: str) -> None:
+    """S10: the plan says how each branch applies the filter: few rows, or an exact index, are scanned."""
+    state = replace(STATE, documents=1_000_000, filter=FilterState(rows, 1_000_000), dense_kind=kind)
+    lexical, dense = plan_search(SearchRequest(query="a", filter={"lang": "en"}), state).retrievers
+    assert lexical.strategy == "pushed down into the term query"
+    assert dense.strategy.endswith(strategy)
