@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self
 
 from backends.errors import InvalidInput
 from rerank import ScoreCache
 from vectorsearch.documents import as_id
-from vectorsearch.query.explain import Explanation
-from vectorsearch.query.fusion import RRF_K
 from vectorsearch.reindex import reindex
 from vectorsearch.rerankers import RerankerDesk
-from vectorsearch.searcher import Searcher, SearchOptions
+from vectorsearch.searcher import Searcher
+from vectorsearch.searching import Searching
 from vectorsearch.space import EmbeddingSpace
 from vectorsearch.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from contextlib import ExitStack
     from types import TracebackType
-
-    from numpy.typing import ArrayLike
 
     from backends.base import ModelSpec
     from backends.health import BackendHealth
@@ -32,15 +27,12 @@ if TYPE_CHECKING:
     from lifecycle import ManagerSnapshot
     from vectorsearch.collection import Collection
     from vectorsearch.models import Models
-    from vectorsearch.query.fusion import Fusion
-    from vectorsearch.query.request import OnRerankError
-    from vectorsearch.results import SearchResult
-    from vectorsearch.types import Document, Filter, Metadata, Mode
+    from vectorsearch.types import Document, Filter, Metadata
     from vectorsearch.upkeep import Compaction, Verification
     from vectorsearch.writer import Rows
 
 
-class Database:
+class Database(Searching):
     """Documents, their indexes, and the models that search them. Made by `open`; threads may share it.
 
     Close it when done, or use it as a context manager: closing writes the derived index files, unloads the
@@ -63,7 +55,7 @@ class Database:
         self._resources = resources  # what closing closes, the collection first
         self._writer = Writer(collection, models, self._space)
         cache = ScoreCache(rerank_cache_nbytes) if rerank_cache_nbytes else None
-        self._searcher = Searcher(collection, models, RerankerDesk(models, reranker, cache), space=self._space)
+        super().__init__(Searcher(collection, models, RerankerDesk(models, reranker, cache), space=self._space))
 
     @property
     def embedder(self) -> ModelSpec | None:
@@ -144,92 +136,6 @@ class Database:
     def iter(self) -> Iterator[Document]:
         """Give all documents in the order in which they were stored."""
         return self._collection.iter()
-
-    def search(
-        self,
-        query: str | None = None,
-        *,
-        vector: ArrayLike | None = None,
-        k: int = 10,
-        filter: Filter | None = None,  # noqa: A002 -- the field's own word
-        mode: Mode = "auto",
-        fusion: Fusion = "rrf",
-        weights: Mapping[str, float] | None = None,
-        rrf_k: float = RRF_K,
-        rerank: object = None,
-        rerank_depth: int | None = None,
-        rerank_field: str = "text",
-        min_score: float | None = None,
-        timeout_s: float | None = None,
-        on_rerank_error: OnRerankError = "degrade",
-        explain: bool = False,
-    ) -> SearchResult:
-        """Find the k documents that answer the query best.
-
-        Args:
-            query: text; may be left out if there is a `vector`.
-            vector: float32[dim], used for dense retrieval instead of embedding the query.
-            k: number of hits wanted; 0 gives none.
-            filter: what a document's metadata must be, `{"lang": "en", "year": {"$gte": 2020}}`, for every retriever;
-                see `index.filters.parse_filter`.
-            mode: `hybrid`, `dense`, `lexical`, or `auto`: hybrid where there is an embedder or a vector, else lexical.
-            fusion: how hybrid lists are merged: by ranks, `rrf`, or by scores, `minmax` or `zscore`.
-            weights: weight of each retriever in the fusion, `{"lexical": 1.0, "dense": 1.0}`.
-            rrf_k: the constant of reciprocal rank fusion.
-            rerank: True for the default model, a model's name or folder, an object with `predict`, `rank` or `rerank`,
-                a callable `(query, texts) -> scores`, a list of these (the first that can answers), or a `Rerank`.
-            rerank_depth: how many of the best hits the reranker reads; max(k, 50) if None.
-            rerank_field: what it reads of a document: `text` (title and text), `title`, or a text of its metadata.
-            min_score: drop hits whose rerank score is lower; skipped, and said so, where the reranker was left out.
-            timeout_s: seconds that the search may take. A stage that is late is left out and named in `.degraded`;
-                None waits for each.
-            on_rerank_error: `degrade` keeps the order that there is and says so in `.degraded`; `raise` raises.
-            explain: print the plan as a tree, with what happened beside it.
-
-        Raises:
-            EmptyQuery, UnknownMode, UnknownModel, DimensionMismatch, InvalidInput: an argument can't be used.
-            BudgetExhausted: `mode="dense"`, and the embedder can't fit.
-            DeadlineExceeded: no retriever was done in time.
-        """
-        options = SearchOptions(
-            vector=vector,
-            k=k,
-            filter=filter,
-            mode=mode,
-            fusion=fusion,
-            weights=weights,
-            rrf_k=rrf_k,
-            rerank=rerank,
-            rerank_depth=rerank_depth,
-            rerank_field=rerank_field,
-            min_score=min_score,
-            timeout_s=timeout_s,
-            on_rerank_error=on_rerank_error,
-        )
-        result = self._searcher.search(query, counted=explain, **options)
-        if explain:
-            sys.stdout.write(f"{Explanation(result.plan, result)}\n")
-        return result
-
-    async def asearch(self, query: str | None = None, **options: Unpack[SearchOptions]) -> SearchResult:
-        """Search on another thread, with the options of `search`; a caller that is cancelled only stops waiting."""
-        return await asyncio.to_thread(self._searcher.search, query, **options)
-
-    def search_many(self, queries: Sequence[str], **options: Unpack[SearchOptions]) -> list[SearchResult]:
-        """Search for each query, with the options of `search`; all of them are encoded in one batch.
-
-        `timeout_s` is for each query; the batch's encoding is not part of it.
-        """
-        return self._searcher.search_many(queries, **options)
-
-    def explain(
-        self, query: str | None = None, *, analyze: bool = False, **options: Unpack[SearchOptions]
-    ) -> Explanation:
-        """Return the plan of `search(query, **options)` as a tree; with `analyze`, run it and show what happened."""
-        if analyze:
-            result = self._searcher.search(query, counted=True, **options)
-            return Explanation(result.plan, result)
-        return Explanation(self._searcher.plan(query, **options))
 
     def models(self) -> ManagerSnapshot:
         """Tell what is resident, leased and charged, and what the counters say."""

@@ -33,6 +33,7 @@ class Hit:
 
     `score` is the one that placed it: the reranker's logit if `score_kind` is "rerank", that and the first stage's
     together if it is "blend", else the fused or the retriever's own score. `scores` holds every score it has.
+    `highlights` are the (start, end) of the query's words in `text`, if `search(highlight=True)` asked for them.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Hit:
     metadata: Metadata
     score_kind: ScoreKind
     scores: Mapping[ScoreKind, float]
+    highlights: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,9 @@ class SearchOptions(TypedDict, total=False):
     fusion: Fusion
     weights: Mapping[str, float] | None
     rrf_k: float
+    phrases: Sequence[str]
+    title_weight: float
+    highlight: bool
     rerank: object
     rerank_depth: int | None
     rerank_field: str
@@ -142,6 +145,9 @@ class Searcher:
             fusion=options.get("fusion", "rrf"),
             weights={} if weights is None else weights,
             rrf_k=options.get("rrf_k", RRF_K),
+            phrases=_phrases(options.get("phrases", ())),
+            title_weight=options.get("title_weight", 0.0),
+            highlight=options.get("highlight", False),
             rerank=rerankers.request,
             timeout_s=options.get("timeout_s"),
             on_rerank_error=on_error,
@@ -181,6 +187,10 @@ class Searcher:
                 start_ms = (status.ready_at - status.load_s - begun) * 1000.0
                 loads.append(ModelLoad(str(ref), start_ms, status.load_s * 1000.0))
         return tuple(loads)
+
+
+def _phrases(phrases: Sequence[str]) -> tuple[str, ...]:
+    return (phrases,) if isinstance(phrases, str) else tuple(phrases)
 
 
 def _plain(number: Any) -> Any:  # noqa: ANN401 -- an argument that is checked where the plan is made

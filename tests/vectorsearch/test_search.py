@@ -345,3 +345,28 @@ def test_explain_tells_unknown_fields_from_no_match(db: vs.Database) -> None:
     assert "lets 0 of 4 through" in str(db.explain("pattern", filter={"kind": "x"}))
     told = str(db.explain("pattern", filter={"kinds": "f"}, analyze=True))
     assert "no document has what the filter speaks of: kinds" in told
+
+
+def test_highlights_say_where_the_words_are(db: vs.Database) -> None:
+    """Offsets are of the hit's own text, and cover every form that counts as the query's word; only if asked for."""
+    hit = db.search("patterns files", k=4, highlight=True)[0]
+    assert [hit.text[start:end] for start, end in hit.highlights] == ["files", "pattern"]
+    assert db.search("patterns files")[0].highlights == ()
+
+
+def test_phrase_must_stand_side_by_side(db: vs.Database) -> None:
+    """A phrase is a condition on words, so the search is by words alone, and dense modes refuse it."""
+    assert [hit.id for hit in db.search("match pattern", phrases=["files that match"])] == ["glob"]
+    assert list(db.search("match pattern", phrases="pattern match")) == []
+    with pytest.raises(InvalidInput, match="found by words"):
+        db.search("match", phrases=["match a"], mode="hybrid")
+
+
+def test_title_counts_more_when_it_has_a_weight(open_database: OpenDatabase) -> None:
+    """With a weight, a document with the word in its title comes before one that has it twice in its text."""
+    db = open_database(embed=None)
+    db.add([{"id": "t", "title": "lease", "text": "of a thing"}, {"id": "x", "title": "of", "text": "lease lease"}])
+    assert db.search("lease")[0].id == "x"
+    assert db.search("lease", title_weight=3.0)[0].id == "t"
+    with pytest.raises(InvalidInput, match="title_weight"):
+        db.search("lease", title_weight=-1)

@@ -7,7 +7,7 @@ hybrid query, and a reranker unless the caller asked for `on_rerank_error="raise
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vectorsearch.encoder import Encoder
     from vectorsearch.query.plan import QueryPlan, RetrieverPlan
     from vectorsearch.query.request import SearchRequest
+    from vectorsearch.results import Hit
     from vectorsearch.types import Document
 
 
@@ -67,6 +68,8 @@ def execute(plan: QueryPlan, request: SearchRequest, *, resources: Resources) ->
     reranked = Reranking(plan, request, resources.rerankers, trace).run(documents, scores)
     order = kept_order(plan, reranked, trace=trace)
     hits = make_hits(order, rows, documents=documents, merged=merged, lists=lists, reranked=reranked)
+    if request.highlight and request.query:
+        hits = _highlighted(hits, request.query, collection=resources.collection)
     return SearchResult(
         query=request.query,
         hits=hits,
@@ -85,6 +88,10 @@ def _merge(plan: QueryPlan, lists: dict[RetrieverPlan, Candidates], *, trace: Tr
     fused = fuse(list(lists.values()), plan.fusion, weights=weights, rrf_k=plan.rrf_k)
     trace.note("fuse", start, sum(len(found.rows) for found in lists.values()), len(fused.rows))
     return fused
+
+
+def _highlighted(hits: tuple[Hit, ...], query: str, *, collection: Collection) -> tuple[Hit, ...]:
+    return tuple(replace(hit, highlights=tuple(collection.highlights(query, hit.text))) for hit in hits)
 
 
 def _fetch(

@@ -160,6 +160,8 @@ def _retriever_kinds(request: SearchRequest, state: PlanState) -> tuple[Retrieve
         raise UnknownMode(f"mode {request.mode!r} needs a query text beside the vector: give one, or use mode='dense'")
     if request.mode in ("lexical", "dense"):
         return (request.mode,)
+    if request.phrases:  # the vectors know nothing of words side by side
+        return ("lexical",)
     kinds: list[RetrieverKind] = []
     if request.has_text:
         kinds.append("lexical")

@@ -54,7 +54,7 @@ class RerankRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest:
-    """A caller's query. `vector` is float32[dim] or None."""
+    """A caller's query. `vector` is float32[dim] or None. `phrases` and `title_weight` are lexical retrieval's."""
 
     query: str | None = None
     vector: NDArray[np.float32] | None = None
@@ -64,6 +64,9 @@ class SearchRequest:
     fusion: Fusion = "rrf"
     weights: Mapping[str, float] = field(default_factory=dict)
     rrf_k: float = RRF_K
+    phrases: tuple[str, ...] = ()
+    title_weight: float = 0.0
+    highlight: bool = False
     rerank: RerankRequest | None = None
     timeout_s: float | None = None
     on_rerank_error: OnRerankError = "degrade"
@@ -85,6 +88,7 @@ def check_request(request: SearchRequest) -> None:
     _check_query(request)
     if not is_count(request.k):
         raise InvalidInput(f"k is {request.k!r}: it is the number of hits wanted, 0 or more")
+    _check_lexical(request)
     _check_fusion(request)
     if request.on_rerank_error not in get_args(OnRerankError):
         raise InvalidInput(f"on_rerank_error is {request.on_rerank_error!r}: use 'degrade' or 'raise'")
@@ -112,6 +116,15 @@ def _check_query(request: SearchRequest) -> None:
         raise InvalidInput(f"the query is a {type(request.query).__name__}, not text: {request.query!r}")
     if request.vector is None and not request.has_text:
         raise EmptyQuery(f"the query is empty ({request.query!r}): give some text, or a vector")
+
+
+def _check_lexical(request: SearchRequest) -> None:
+    if not all(isinstance(phrase, str) for phrase in request.phrases):
+        raise InvalidInput(f"phrases is {request.phrases!r}: give a list of texts")
+    if request.phrases and request.mode in ("dense", "hybrid"):
+        raise InvalidInput(f"phrases are found by words, and mode is {request.mode!r}: use 'lexical' or 'auto'")
+    if not is_number(request.title_weight) or request.title_weight < 0:
+        raise InvalidInput(f"title_weight is {request.title_weight!r}: it must be 0 or more")
 
 
 def _check_fusion(request: SearchRequest) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from backends.errors import InferenceError
 from lifecycle import LifecycleError
+from vectorsearch.index.base import no_candidates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,15 @@ class Retrieval:
         vector = None if retriever.kind == "lexical" else self._vector(retriever, trace)
         start = trace.now_ms
         if vector is None:
-            found = self.collection.lexical(self.request.query or "", retriever.depth, self.plan.filter)
+            found = self.collection.lexical(
+                self.request.query or "",
+                retriever.depth,
+                self.plan.filter,
+                phrases=self.request.phrases,
+                title_weight=self.request.title_weight,
+            )
+        elif self.request.vector is None and not vector.any():
+            found = no_candidates()  # a feature model that knows none of the query's words: nothing is near
         else:
             found = self.collection.dense(vector, retriever.depth, self.plan.filter)
         trace.note(retriever.kind, start, self.plan.documents, len(found.rows))

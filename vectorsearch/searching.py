@@ -1,0 +1,124 @@
+"""`Searching`: the half of a `Database` that searches; the other half stores."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Unpack
+
+from vectorsearch.query.explain import Explanation
+from vectorsearch.query.fusion import RRF_K
+from vectorsearch.searcher import SearchOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import ArrayLike
+
+    from vectorsearch.query.fusion import Fusion
+    from vectorsearch.query.request import OnRerankError
+    from vectorsearch.results import SearchResult
+    from vectorsearch.searcher import Searcher
+    from vectorsearch.types import Filter, Mode
+
+
+class Searching:
+    """Search, alone or for many queries, now or awaited; and tell how. Threads may share it."""
+
+    def __init__(self, searcher: Searcher) -> None:
+        self._searcher = searcher
+
+    def search(
+        self,
+        query: str | None = None,
+        *,
+        vector: ArrayLike | None = None,
+        k: int = 10,
+        filter: Filter | None = None,  # noqa: A002 -- the field's own word
+        mode: Mode = "auto",
+        fusion: Fusion = "rrf",
+        weights: Mapping[str, float] | None = None,
+        rrf_k: float = RRF_K,
+        phrases: Sequence[str] = (),
+        title_weight: float = 0.0,
+        highlight: bool = False,
+        rerank: object = None,
+        rerank_depth: int | None = None,
+        rerank_field: str = "text",
+        min_score: float | None = None,
+        timeout_s: float | None = None,
+        on_rerank_error: OnRerankError = "degrade",
+        explain: bool = False,
+    ) -> SearchResult:
+        """Find the k documents that answer the query best.
+
+        Args:
+            query: text; may be left out if there is a `vector`.
+            vector: float32[dim], used for dense retrieval instead of embedding the query.
+            k: number of hits wanted; 0 gives none.
+            filter: what a document's metadata must be, `{"lang": "en", "year": {"$gte": 2020}}`, for every retriever;
+                see `index.filters.parse_filter`.
+            mode: `hybrid`, `dense`, `lexical`, or `auto`: hybrid where there is an embedder or a vector, else lexical.
+            fusion: how hybrid lists are merged: by ranks, `rrf`, or by scores, `minmax` or `zscore`.
+            weights: weight of each retriever in the fusion, `{"lexical": 1.0, "dense": 1.0}`.
+            rrf_k: the constant of reciprocal rank fusion.
+            phrases: texts whose words a document must hold side by side; the search is then by words alone.
+            title_weight: how much a word in the title counts beside what it counts in title and text together.
+            highlight: say where in each hit's text the query's words are, in `hit.highlights`.
+            rerank: True for the default model, a model's name or folder, an object with `predict`, `rank` or `rerank`,
+                a callable `(query, texts) -> scores`, a list of these (the first that can answers), or a `Rerank`.
+            rerank_depth: how many of the best hits the reranker reads; max(k, 50) if None.
+            rerank_field: what it reads of a document: `text` (title and text), `title`, or a text of its metadata.
+            min_score: drop hits whose rerank score is lower; skipped, and said so, where the reranker was left out.
+            timeout_s: seconds that the search may take. A stage that is late is left out and named in `.degraded`;
+                None waits for each.
+            on_rerank_error: `degrade` keeps the order that there is and says so in `.degraded`; `raise` raises.
+            explain: print the plan as a tree, with what happened beside it.
+
+        Raises:
+            EmptyQuery, UnknownMode, UnknownModel, DimensionMismatch, InvalidInput: an argument can't be used.
+            BudgetExhausted: `mode="dense"`, and the embedder can't fit.
+            DeadlineExceeded: no retriever was done in time.
+        """
+        options = SearchOptions(
+            vector=vector,
+            k=k,
+            filter=filter,
+            mode=mode,
+            fusion=fusion,
+            weights=weights,
+            rrf_k=rrf_k,
+            phrases=phrases,
+            title_weight=title_weight,
+            highlight=highlight,
+            rerank=rerank,
+            rerank_depth=rerank_depth,
+            rerank_field=rerank_field,
+            min_score=min_score,
+            timeout_s=timeout_s,
+            on_rerank_error=on_rerank_error,
+        )
+        result = self._searcher.search(query, counted=explain, **options)
+        if explain:
+            sys.stdout.write(f"{Explanation(result.plan, result)}\n")
+        return result
+
+    async def asearch(self, query: str | None = None, **options: Unpack[SearchOptions]) -> SearchResult:
+        """Search on another thread, with the options of `search`; a caller that is cancelled only stops waiting."""
+        return await asyncio.to_thread(self._searcher.search, query, **options)
+
+    def search_many(self, queries: Sequence[str], **options: Unpack[SearchOptions]) -> list[SearchResult]:
+        """Search for each query, with the options of `search`; all of them are encoded in one batch.
+
+        `timeout_s` is for each query; the batch's encoding is not part of it.
+        """
+        return self._searcher.search_many(queries, **options)
+
+    def explain(
+        self, query: str | None = None, *, analyze: bool = False, **options: Unpack[SearchOptions]
+    ) -> Explanation:
+        """Return the plan of `search(query, **options)` as a tree; with `analyze`, run it and show what happened."""
+        if analyze:
+            result = self._searcher.search(query, counted=True, **options)
+            return Explanation(result.plan, result)
+        return Explanation(self._searcher.plan(query, **options))
