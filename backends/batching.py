@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,17 +22,41 @@ if TYPE_CHECKING:
 TOKEN_BUDGET = 512
 
 
-def batches(lengths: NDArray[np.intp], *, token_budget: int = TOKEN_BUDGET) -> Iterator[NDArray[np.intp]]:
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """What batches a model wants. It may say so with a property `batching`; other models get the default.
+
+    `token_budget` is the tokens of a batch, padding included. `lengths`, rising, are those that the model pads its rows
+    to (none: it takes any). `streams` is how many batches it runs at once.
+    """
+
+    token_budget: int = TOKEN_BUDGET
+    lengths: tuple[int, ...] = ()
+    streams: int = 1
+
+    def padded(self, length: int) -> int:
+        """Return the length that rows of this length are padded to: their own if there is no greater."""
+        return next((longer for longer in self.lengths if longer >= length), length)
+
+    def rows(self, length: int) -> int:
+        """Return how many rows of this length make a batch, at least one."""
+        return max(1, self.token_budget // max(1, self.padded(length)))
+
+
+def batches(
+    lengths: NDArray[np.intp], *, token_budget: int = TOKEN_BUDGET, padded_to: tuple[int, ...] = ()
+) -> Iterator[NDArray[np.intp]]:
     """Yield row numbers, batch by batch, every row once, the longest rows first.
 
-    A batch times its longest row fits the budget, except that a row longer than the budget is a batch of its own.
-    Longest first: the largest workspace is taken at once, so memory doesn't creep, and a lack of it shows early.
-    Rows of equal length keep their order, so equal input gives equal batches.
+    A batch times its longest row, padded to one of the lengths `padded_to`, fits the budget, except that a row longer
+    than the budget is a batch of its own. Longest first: the largest workspace is taken at once, so memory doesn't
+    creep, and a lack of it shows early. Rows of equal length keep their order, so equal input gives equal batches.
     """
     order = np.argsort(-lengths, kind="stable")
+    wishes = Batching(token_budget, padded_to)
     start = 0
     while start < len(order):
-        rows = max(1, token_budget // max(1, int(lengths[order[start]])))
+        rows = wishes.rows(int(lengths[order[start]]))
         yield order[start : start + rows]
         start += rows
 

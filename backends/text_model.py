@@ -10,9 +10,10 @@ import numpy as np
 
 from backends import catalogue, fingerprint, registry
 from backends.base import Stoppable
-from backends.batching import TOKEN_BUDGET, batches, collate
+from backends.batching import Batching, batches
 from backends.deadline import Pace
-from backends.errors import InferenceError, InvalidInput
+from backends.errors import InvalidInput
+from backends.pipeline import CHUNK, answered, joined, overlapped
 from backends.tokenizer import FolderTokenizer, SuppliesTokenizer
 
 if TYPE_CHECKING:
@@ -53,14 +54,14 @@ class TextModel:
         model: LoadedModel,
         backend: str,
         *,
-        token_budget: int = TOKEN_BUDGET,
+        batching: Batching | None = None,
         nbytes: int | None = None,
     ) -> None:
         self.spec = spec
         self.backend = backend
         self._tokenizer = tokenizer
         self._model = model
-        self._token_budget = token_budget
+        self._batching: Batching = getattr(model, "batching", Batching()) if batching is None else batching
         self._nbytes = nbytes
         self._pace = Pace()
         self._stoppable = model if isinstance(model, Stoppable) else None
@@ -111,10 +112,13 @@ class TextModel:
         """
         self._require("embed", texts)
         prefix = self.spec.query_prefix if kind == "query" else self.spec.passage_prefix
-        rows = self._tokenizer.texts([prefix + text for text in texts], self.spec.max_length)
         if not len(texts):
-            return Embeddings(np.empty((0, self.spec.dim or 0), np.float32), rows.truncated)
-        return Embeddings(self._infer(rows, deadline), rows.truncated)
+            return Embeddings(np.empty((0, self.spec.dim or 0), np.float32), np.empty(0, np.bool_))
+        chunks = (
+            self._tokenizer.texts([prefix + text for text in texts[start : start + CHUNK]], self.spec.max_length)
+            for start in range(0, len(texts), CHUNK)
+        )
+        return Embeddings(*self._answers(chunks, len(texts), deadline))
 
     def score(
         self, query: str, texts: Sequence[str], *, max_length: int | None = None, deadline: Deadline | None = None
@@ -130,9 +134,9 @@ class TextModel:
         if not isinstance(query, str):
             raise InvalidInput(f"query must be a string, not {type(query).__name__}")
         longest = min(max_length or self.spec.max_length, self.spec.max_length)
-        rows = self._tokenizer.pairs(query, texts, longest)
-        scores = self._infer(rows, deadline) if len(texts) else np.empty(0, np.float32)
-        return Scores(scores, rows.truncated)
+        if not len(texts):
+            return Scores(np.empty(0, np.float32), np.empty(0, np.bool_))
+        return Scores(*self._answers(iter([self._tokenizer.pairs(query, texts, longest)]), len(texts), deadline))
 
     def warm_up(self) -> None:
         """Run one full-length row, so that the first caller finds the workspace taken and the code paths warm."""
@@ -156,17 +160,22 @@ class TextModel:
             if not isinstance(text, str):
                 raise InvalidInput(f"texts[{row}] must be a string, not {type(text).__name__}")
 
+    def _answers(
+        self, chunks: Iterator[TokenRows], n: int, deadline: Deadline | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return the answers to the n rows of all chunks, in their order, and which were truncated."""
+        if deadline is None and self._batching.streams > 1 and n > 1:
+            return overlapped(chunks, self._model.infer, batching=self._batching)
+        rows = joined(chunks)
+        return self._infer(rows, deadline), rows.truncated
+
     def _infer(self, rows: TokenRows, deadline: Deadline | None) -> NDArray[np.float32]:
         """Return the answers in the rows' order, batch by batch."""
         answers: NDArray[np.float32] | None = None
         for indices in self._batches(rows.lengths, deadline):
-            batch = collate(rows, indices)
             begun = time.perf_counter()
-            try:
-                part = self._run(batch, deadline)
-            except InferenceError as exc:
-                raise type(exc)(f"{exc} (the batch's rows are the texts {indices.tolist()})") from exc
-            self._pace.note(batch.input_ids.size, time.perf_counter() - begun)
+            part = answered(lambda batch: self._run(batch, deadline), rows, indices)
+            self._pace.note(len(indices) * int(rows.lengths[indices].max()), time.perf_counter() - begun)
             if answers is None:
                 answers = np.empty((len(rows.input_ids), *part.shape[1:]), np.float32)
             answers[indices] = part
@@ -174,14 +183,15 @@ class TextModel:
 
     def _batches(self, lengths: NDArray[np.intp], deadline: Deadline | None) -> Iterator[NDArray[np.intp]]:
         """Yield row numbers, batch by batch; with a deadline each batch is cut when the one before it is done."""
+        wishes = self._batching
         if deadline is None:
-            yield from batches(lengths, token_budget=self._token_budget)
+            yield from batches(lengths, token_budget=wishes.token_budget, padded_to=wishes.lengths)
             return
         rest = np.arange(len(lengths))
         while len(rest):
             left = lengths[rest]
-            most = self._pace.allowance(deadline, left_tokens=int(left.sum()), most=self._token_budget)
-            chosen = next(batches(left, token_budget=most))
+            most = self._pace.allowance(deadline, left_tokens=int(left.sum()), most=wishes.token_budget)
+            chosen = next(batches(left, token_budget=most, padded_to=wishes.lengths))
             yield rest[chosen]
             rest = np.delete(rest, chosen)
 

@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 from backends import catalogue, onnx_backend, registry
+from backends.batching import Batching
 from backends.errors import BackendError, InferenceError, InvalidModel, MissingExtra, TransientBackendError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def test_vectors_do_not_depend_on_the_batch_when_computed_in_floats(load: Any, b
     """S32: batches of 1, 2, 7 or 64 rows, and any order, give the same vectors to 1e-5."""
     model: TextModel = load()
     alone = np.concatenate([model.embed([text], kind="passage").vectors for text in TEXTS])
-    model._token_budget = budget
+    model._batching = Batching(budget)
     order = np.random.default_rng(budget).permutation(len(TEXTS))
     together = model.embed([TEXTS[i] for i in order], kind="passage").vectors
     np.testing.assert_allclose(together, alone[order], atol=1e-5)

@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 
 from backends import catalogue, text_model
+from backends.batching import Batching
 from backends.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER
 from backends.tokenizer import FolderTokenizer
 
@@ -34,7 +35,7 @@ def load(name: str, token_budget: int) -> text_model.TextModel:
     loader = text_model.loader_for(spec)
     model = loader.load_model(spec)
     tokenizer = FolderTokenizer(spec.folder / "tokenizer.json")
-    return text_model.TextModel(spec, tokenizer, model._model, loader.name, token_budget=token_budget)
+    return text_model.TextModel(spec, tokenizer, model._model, loader.name, batching=Batching(token_budget))
 
 
 def run(model: text_model.TextModel, texts: list[str]) -> None:
