@@ -46,6 +46,7 @@ system more asks only that one, and an interrupted run goes on where it stopped.
 
   vectorsearch evaluate --collection scifact --rerank default
   vectorsearch evaluate --collection scifact --system "BM25: mode=lexical" --system "best: mode=hybrid rerank=default depth=20"
+  vectorsearch evaluate --collection scifact --system "mode=lexical" --system "mixed: rerank=default blend=0.35"
   vectorsearch evaluate --db my.db --queries q.jsonl --qrels q.tsv --systems systems.toml --baseline BM25"""  # noqa: E501 -- a command is one line
 
 _USAGE = "give --collection DIR, or --db DIR with --queries FILE and --qrels FILE"
@@ -140,7 +141,8 @@ def choose_systems(
 def run_with_progress(experiment: Experiment, database: Database) -> ExperimentResult:
     """Fetch the models, and ask one system after the other with a progress bar for each."""
     for system in experiment.systems:
-        fetch_for_search(database, system.mode, system.rerank)
+        for name in system.reranker_names or (None,):
+            fetch_for_search(database, system.mode, name)
     with ExitStack() as stack:
         meters: dict[str, output.Meter] = {}
 

@@ -141,8 +141,8 @@ def check_plan(systems: Sequence[System], measures: Sequence[str]) -> None:
     require_scipy_stats()
     deepest = deepest_cutoff(measures)
     for system in systems:
-        if system.rerank:
-            catalogue.resolve(system.rerank)
+        for name in system.reranker_names:
+            catalogue.resolve(name)
         if system.k < deepest:
             raise InvalidInput(
                 f"system {system.name!r} gives {system.k} hits, and {', '.join(measures)} look at {deepest}: raise k"

@@ -59,8 +59,10 @@ class Subject:
 
     db: Database
 
-    def journal(self, system: System) -> Journal:
-        """Return the journal of what this system answered here before."""
+    def journal(self, system: System) -> Journal | None:
+        """Return the journal of what this system answered here before; None if it reranks with what has no name."""
+        if len(system.reranker_names) < len(system.rerankers):
+            return None
         return Journal(catalogue.cache_dir() / "evaluations" / f"{self.digest(system)}.jsonl")
 
     def digest(self, system: System) -> str:
@@ -72,23 +74,25 @@ class Subject:
         embedder = self.db.embedder
         dense = system.mode in ("dense", "hybrid") or (system.mode == "auto" and embedder is not None)
         models = [embedder] if dense and embedder else []
-        models += [catalogue.resolve(system.rerank)] if system.rerank else []
-        backends = self._backends(system)
+        models += [catalogue.resolve(name) for name in system.reranker_names]
         parts = {
             "texts": texts,
             "vectors": vectors if dense else None,
             "indexes": {kind: self._settings[kind] for kind in ("lexical", *(["dense"] if dense else []))},
-            "models": [(spec.digest, backends.get(spec.name)) for spec in models],
+            "models": [spec.digest for spec in models],
+            "backends": self._backends(system),
             "system": system.options,
             "code": code_digest(),
             "libraries": dict(_library_versions()),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
-    def _backends(self, system: System) -> dict[str, str]:
-        """Return model name to the backend that serves it here; planning a query registers the models it needs."""
-        self.db.explain("which backends", **system.options)
-        return {ref.name: model.backend for model in self.db.models().models for ref in model.refs}
+    def _backends(self, system: System) -> list[tuple[str, str]]:
+        """Return the names of the models that a query is planned with, and of the backends that serve them here."""
+        plan = self.db.explain("which backends", **system.search_options()).plan
+        models = [retriever.model for retriever in plan.retrievers]
+        models += [member.model for stage in plan.rerank for member in stage.members]
+        return [(model.name, model.backend) for model in models if model is not None]
 
     @cached_property
     def _documents(self) -> tuple[str, str]:

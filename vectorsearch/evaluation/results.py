@@ -62,7 +62,7 @@ class SystemResult:
         """Return plain values, fit for JSON, without the rankings."""
         return {
             "name": self.name,
-            "system": asdict(self.system) if self.system else None,
+            "system": {"name": self.name, **self.system.options} if self.system else None,
             "queries": len(self.rankings),
             "metrics": dict(self.metrics),
             "latency_ms": dict(self.latency_ms),

@@ -13,10 +13,11 @@ from backends.errors import InvalidInput, VectorSearchError
 from vectorsearch import config
 from vectorsearch.query.fusion import RRF_K
 from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
+from vectorsearch.rerankers import Rerank
 from vectorsearch.types import Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from vectorsearch.database import Database
     from vectorsearch.results import SearchResult
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 RANKING_DEPTH = 100
 
 _SHORT = {"depth": "rerank_depth"}
+_OPEN: tuple[object, ...] = (None, (), {})  # what says nothing
 
 
 class EvaluationFailed(VectorSearchError):
@@ -34,7 +36,8 @@ class EvaluationFailed(VectorSearchError):
 class System:
     """One way to search, with `Database.search`'s own options; `k` hits of each query are measured.
 
-    `name` is what tables and runs call it; made of mode and reranker if empty: "hybrid + rerank".
+    `name` is what tables and runs call it; made of mode and reranker if empty: "hybrid + rerank". `rerank_depth` is
+    for a reranker by name; a `Rerank` has its own.
 
     Raises:
         InvalidInput: the mode is unknown.
@@ -42,7 +45,7 @@ class System:
 
     name: str = ""
     mode: Mode = "hybrid"
-    rerank: str | None = None
+    rerank: str | Rerank | None = None
     rerank_depth: int = DEFAULT_RERANK_DEPTH
     k: int = RANKING_DEPTH
     fusion: str = "rrf"
@@ -56,12 +59,40 @@ class System:
             object.__setattr__(self, "name", f"{self.mode} + rerank" if self.rerank else self.mode)
 
     @property
+    def stages(self) -> tuple[Rerank, ...]:
+        """Return the rerank stages, in order."""
+        if self.rerank is None:
+            return ()
+        if isinstance(self.rerank, str):
+            return (Rerank(self.rerank, depth=self.rerank_depth),)
+        cascade = tuple(each if isinstance(each, Rerank) else Rerank(each) for each in self.rerank.cascade)
+        return cascade or (self.rerank,)
+
+    @property
+    def rerankers(self) -> tuple[object, ...]:
+        """Return the models that rerank, each as it is given: a name, or an object of the caller's own."""
+        models = (stage.model for stage in self.stages)
+        return tuple(one for model in models for one in (model if isinstance(model, (list, tuple)) else [model]))
+
+    @property
+    def reranker_names(self) -> tuple[str, ...]:
+        """Return the rerankers that are known by a name or folder."""
+        return tuple(each for each in self.rerankers if isinstance(each, str))
+
+    @property
     def options(self) -> dict[str, Any]:
-        """Return everything that the hits depend on, as plain values: all but the name."""
+        """Return everything that the hits depend on, as plain values: all but the name, and what is left open."""
         values = asdict(self)
         del values["name"]
-        if self.rerank is None:
+        if not isinstance(self.rerank, str):
             del values["rerank_depth"]
+        return {key: _given(value) for key, value in values.items() if value not in _OPEN}
+
+    def search_options(self) -> dict[str, Any]:
+        """Return the options of `Database.search`."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "name"}
+        if not isinstance(self.rerank, str):
+            values["rerank_depth"] = None
         return values
 
     def search(self, db: Database, query: str) -> SearchResult:
@@ -71,7 +102,7 @@ class System:
             EvaluationFailed: a stage was left out.
             VectorSearchError: a stage failed.
         """
-        result = db.search(query, **self.options, on_rerank_error="raise")
+        result = db.search(query, **self.search_options(), on_rerank_error="raise")
         if result.degraded:
             errors = "; ".join(stage.error for stage in result.stats if stage.error)
             raise EvaluationFailed(
@@ -84,8 +115,10 @@ class System:
 def parse_system(text: str) -> System:
     """Return the system of a line such as "best: mode=hybrid rerank=default depth=20"; the name may be left out.
 
-    Keys are the fields of `System`, and `depth` for `rerank_depth`; `weights=lexical:1,dense:2`. As reranker,
-    `default` is the default model and `none` is none. Values with spaces are quoted as in a shell.
+    Keys are the fields of `System`, `depth` for `rerank_depth`, and `blend`, `max_length`, `batch`, `passages` and
+    `field` of `Rerank`; `weights=lexical:1,dense:2`. As reranker, `default` is the default model and `none` is none,
+    and `small>large` is a cascade, with `depth=100>15` and, if they differ, `max_length=128>512`. Values with spaces
+    are quoted as in a shell.
 
     Raises:
         InvalidInput: it is malformed; the message shows the part that is.
@@ -148,22 +181,68 @@ def refuse_repeated_names(names: Sequence[str]) -> None:
 
 
 def _system(options: Mapping[str, Any], label: str) -> System:
-    values: dict[str, Any] = {}
+    label = f"system {label}"
     known = [each.name for each in fields(System)]
-    for key, value in options.items():
-        name = _SHORT.get(key, key)
-        if name not in known:
-            raise InvalidInput(f"system {label}: {key!r} is no option: use {', '.join([*known, *_SHORT])}")
-        values[name] = value
-    values["rerank"] = _reranker(values.get("rerank"))
-    for name, kind in (("rerank_depth", int), ("k", int), ("rrf_k", float)):
-        if name in values:
-            values[name] = _number(values[name], kind, f"system {label}: {name}")
-    return System(**values)
+    values = {_SHORT.get(key, key): value for key, value in options.items()}
+    for key in values:
+        if key not in known and key not in _SPEC:
+            raise InvalidInput(f"{label}: {key!r} is no option: use {', '.join([*known, *_SHORT, *_SPEC])}")
+    for key, kind in (("k", int), ("rrf_k", float)):
+        if key in values:
+            values[key] = _number(values[key], kind, f"{label}: {key}")
+    return System(**_reranked(values, label))
 
 
-def _reranker(name: str | None) -> str | None:
-    return {None: None, "none": None, "default": config.DEFAULT_RERANKER}.get(name, name)
+def _reranked(values: dict[str, Any], label: str) -> dict[str, Any]:
+    """Return the values with one for `rerank` made of those that are its spec's."""
+    names = [_reranker(name) for name in str(values.pop("rerank", "none")).split(">")]
+    given = {key: str(values.pop(key)).split(">") for key in ("rerank_depth", *_SPEC) if key in values}
+    if names == [None]:
+        if given:
+            raise InvalidInput(f"{label}: {next(iter(given))!r} is given, and nothing reranks: name a reranker")
+        return values
+    for key, parts in given.items():
+        if len(parts) not in ({len(names)} if key == "rerank_depth" else {1, len(names)}):
+            raise InvalidInput(f"{label}: {key!r} has {len(parts)} values for {len(names)} rerankers")
+    if len(names) == 1 and given.keys() <= {"rerank_depth"}:
+        depth = {key: _number(parts[0], int, f"{label}: {key}") for key, parts in given.items()}
+        return {**values, "rerank": names[0], **depth}
+    stages = []
+    for i, name in enumerate(names):
+        own = {key: parts[i] if len(parts) > 1 else parts[0] for key, parts in given.items()}
+        read = {key: _SPEC[key](text, f"{label}: {key}") for key, text in own.items() if key in _SPEC}
+        reads = int(_number(own.get("rerank_depth", DEFAULT_RERANK_DEPTH), int, f"{label}: depth"))
+        stages.append(Rerank(name, depth=reads, **read))
+    return {**values, "rerank": stages[0] if len(stages) == 1 else Rerank(cascade=tuple(stages))}
+
+
+def _given(value: Any) -> Any:  # noqa: ANN401 -- plain values, nested
+    """Return a plain value without the parts that say nothing."""
+    if isinstance(value, dict):
+        return {key: _given(each) for key, each in value.items() if each not in _OPEN}
+    return [_given(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _reranker(name: str) -> str | None:
+    return {"none": None, "default": config.DEFAULT_RERANKER}.get(name.strip(), name.strip())
+
+
+def _whole(text: str, label: str) -> float:
+    return _number(text, int, label)
+
+
+def _fraction(text: str, label: str) -> float:
+    return _number(text, float, label)
+
+
+def _truth(text: str, label: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise InvalidInput(f"{label} is {text!r}: it is true or false")
+    return text.lower() == "true"
+
+
+def _text(text: str, _: str) -> str:
+    return text
 
 
 def _number(value: object, kind: type[int | float], label: str) -> float:
@@ -176,6 +255,16 @@ def _number(value: object, kind: type[int | float], label: str) -> float:
     if kind is int and not number.is_integer():
         raise InvalidInput(f"{label} is {value!r}: it is a whole number")
     return kind(number)
+
+
+# What a line or a table may say of a `Rerank` beside its depth, and how it is read.
+_SPEC: dict[str, Callable[[str, str], Any]] = {
+    "blend": _fraction,
+    "max_length": _whole,
+    "batch": _whole,
+    "passages": _truth,
+    "field": _text,
+}
 
 
 def _parse_weights(value: str, label: str) -> dict[str, float]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vectorsearch.evaluation.figures import format_ms, format_p, signed
 from vectorsearch.evaluation.significance import ALPHA, PERMUTATIONS
+from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
 
 if TYPE_CHECKING:
     from vectorsearch.evaluation.comparison import Difference, Figure
@@ -103,8 +104,9 @@ def describe_options(system: SystemResult) -> str:
     words: list[str] = [options.mode]
     if options.mode in ("hybrid", "auto") and options.fusion != "rrf":
         words.append(f"fused by {options.fusion}")
-    if options.rerank is not None:
-        words.append(f"best {options.rerank_depth} reranked")
+    for stage in options.stages:
+        blended = f", blended {stage.blend:g}" if stage.blend is not None else ""
+        words.append(f"best {stage.depth or DEFAULT_RERANK_DEPTH} reranked{blended}")
     return ", ".join(words)
 
 

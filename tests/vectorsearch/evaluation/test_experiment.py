@@ -14,7 +14,9 @@ from vectorsearch.evaluation import journal
 from vectorsearch.evaluation.experiment import Experiment, evaluate
 from vectorsearch.evaluation.journal import Subject
 from vectorsearch.evaluation.systems import EvaluationFailed, System
+from vectorsearch.evaluation.tables import describe_options
 from vectorsearch.evaluation.topics import Topics
+from vectorsearch.rerankers import Rerank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,6 +196,19 @@ def test_a_query_is_asked_again_when_its_line_is_damaged(db: Database, cache_fol
     assert run(db, LEXICAL, asked=asked)["lexical"].rankings == first["lexical"].rankings
     assert asked == [("lexical", 3)]
     assert run(db, LEXICAL)["lexical"].cached
+
+
+def test_nothing_is_remembered_when_a_reranker_has_no_name(db: Database, cache_folder: Path) -> None:
+    """A function can't be told from another one later, so its answers are not kept."""
+
+    def by_length(_: str, texts: list[str]) -> list[float]:
+        return [-float(len(text)) for text in texts]
+
+    system = System(name="short first", mode="lexical", rerank=Rerank(by_length, depth=4))
+    result = run(db, system, measures=["RR"])
+    assert result["short first"].rankings["q1"][0] == "apple"
+    assert not (cache_folder / "evaluations").exists()
+    assert "best 4 reranked" in describe_options(result["short first"])
 
 
 def test_everything_is_asked_again_when_no_cache_is_wanted(db: Database, cache_folder: Path) -> None:

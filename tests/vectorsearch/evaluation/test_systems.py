@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from backends.errors import InvalidInput
 from vectorsearch import config
 from vectorsearch.evaluation.systems import System, parse_system, read_systems, unique_systems
+from vectorsearch.rerankers import Rerank
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +31,23 @@ if TYPE_CHECKING:
         ),
         ("weights=lexical:0,dense:1", System(weights={"lexical": 0.0, "dense": 1.0})),
         ("two words: fusion=zscore", System(name="two words", fusion="zscore")),
+        (
+            "mix: rerank=m blend=0.35 max_length=256",
+            System(name="mix", rerank=Rerank("m", depth=50, blend=0.35, max_length=256)),
+        ),
+        ("long: rerank=m passages=true depth=9", System(name="long", rerank=Rerank("m", depth=9, passages=True))),
+        (
+            "two: rerank=small>large depth=100>15 max_length=128>512 field=title",
+            System(
+                name="two",
+                rerank=Rerank(
+                    cascade=(
+                        Rerank("small", depth=100, max_length=128, field="title"),
+                        Rerank("large", depth=15, max_length=512, field="title"),
+                    )
+                ),
+            ),
+        ),
         ("own: rerank='a folder/model'", System(name="own", rerank="a folder/model")),
     ],
 )
@@ -43,11 +62,15 @@ def test_a_system_is_read_from_a_line(text: str, system: System) -> None:
         ("a: mode", "'mode' is not KEY=VALUE"),
         ("a: mode=magic", "magic"),
         ("a: colour=red", "'colour' is no option"),
-        ("a: depth=many", "number"),
+        ("a: rerank=m depth=many", "number"),
         ("a: k=2.5", "whole number"),
         ("a: k=10 k=20", "twice"),
         ("a: rerank='x", "quotation"),
         ("a: weights=lexical:heavy", "lexical"),
+        ("a: depth=20", "nothing reranks"),
+        ("a: rerank=m blend=much", "number"),
+        ("a: rerank=m passages=some", "true or false"),
+        ("a: rerank=m>n depth=20", "1 values for 2 rerankers"),
     ],
 )
 def test_a_line_is_refused_when_it_is_malformed(text: str, told: str) -> None:
@@ -110,3 +133,17 @@ def test_the_name_is_no_option_when_answers_are_remembered() -> None:
     """What a system is called, and the depth of a reranker that it hasn't, change nothing that it finds."""
     assert System(name="a").options == System(name="b", rerank_depth=9).options
     assert System(rerank="m", rerank_depth=9).options != System(rerank="m").options
+
+
+def test_options_are_plain_values_when_a_reranker_is_spelt_out() -> None:
+    """What is remembered and reported of a spec is JSON, without what it leaves open; its models' names are known."""
+    system = parse_system("rerank=small>large depth=100>15 blend=0.5")
+    assert json.loads(json.dumps(system.options))["rerank"]["cascade"][0] == {
+        "model": "small",
+        "depth": 100,
+        "blend": 0.5,
+    }
+    assert system.reranker_names == ("small", "large")
+    assert [stage.depth for stage in system.stages] == [100, 15]
+    assert system.search_options()["rerank_depth"] is None
+    assert System(rerank=Rerank(["a", len])).reranker_names == ("a",)

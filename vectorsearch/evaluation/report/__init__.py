@@ -23,7 +23,7 @@ def write_report(result: ExperimentResult, folder: str | Path) -> Path:
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "report.json").write_text(json.dumps(_values(result), indent=1), encoding="utf-8")
+    (folder / "report.json").write_text(json.dumps(_values(result), indent=1, default=repr), encoding="utf-8")
     (folder / "report.md").write_text(_markdown(result), encoding="utf-8", errors="replace")
     path = folder / "report.html"
     path.write_text(page(result), encoding="utf-8")
