@@ -9,9 +9,9 @@ from backends.errors import InvalidInput
 from vectorsearch.query.timeline import draw, measured_bars, planned_bars
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from vectorsearch.query.plan import QueryPlan, RerankPlan
+    from vectorsearch.query.plan import QueryPlan, RerankPlan, RetrieverPlan
     from vectorsearch.query.states import ModelState
     from vectorsearch.results import SearchResult, StageStats
 
@@ -68,12 +68,7 @@ def render(plan: QueryPlan, result: SearchResult | None = None) -> str:
         lines.append(f"└─ min_score {plan.min_score:g}{_happened(ran.get('min_score'))}")
         indent += "   "
     for stage in reversed(plan.rerank):
-        lines.append(f"{indent}└─ {stage.stage}  {_reads(stage)}{_budget(stage.budget_ms)}")
-        done = [stats for stats in result.stats if stats.stage == stage.stage] if result else []
-        for position, member in enumerate(stage.members):
-            its = next((stats for stats in done if stats.model == member.name), None)
-            role = "by" if position == 0 else "else by"
-            lines.append(f"{indent}   · {role} {_model(member.name, member.model, member.expected_ms)}{_happened(its)}")
+        lines.extend(f"{indent}{line}" for line in _rerank_lines(stage, result))
         indent += "   "
     if plan.fused:
         constant = f" k={plan.rrf_k:g}" if plan.fusion == "rrf" else ""
@@ -81,18 +76,32 @@ def render(plan: QueryPlan, result: SearchResult | None = None) -> str:
         lines.append(f"{indent}└─ fuse  {plan.fusion}{constant}  ({weights}){_happened(ran.get('fuse'))}")
         indent += "   "
     for retriever in plan.retrievers:
-        branch = "└─" if retriever is plan.retrievers[-1] else "├─"
-        text = f"{retriever.kind}  depth {retriever.depth}{_expected(retriever.expected_ms)}"
-        lines.append(f"{indent}{branch} {text}{_happened(ran.get(retriever.kind))}")
-        below = indent + ("   " if retriever is plan.retrievers[-1] else "│  ")
-        if plan.filter:
-            lines.append(f"{below}· filter {dict(plan.filter)}: {retriever.strategy}{_selectivity(plan)}")
-        if retriever.model:
-            expected_ms = retriever.model.expected_ms(1)
-            model = _model(retriever.model.name, retriever.model, expected_ms)
-            lines.append(f"{below}└─ encode  by {model}{_happened(ran.get('encode'))}")
+        lines.extend(f"{indent}{line}" for line in _retriever_lines(retriever, plan, ran=ran))
     lines.extend(_notes(plan, result))
     return "\n".join(lines)
+
+
+def _rerank_lines(stage: RerankPlan, result: SearchResult | None) -> Iterable[str]:
+    yield f"└─ {stage.stage}  {_reads(stage)}{_budget(stage.budget_ms)}"
+    done = [stats for stats in result.stats if stats.stage == stage.stage] if result else []
+    for position, member in enumerate(stage.members):
+        its = next((stats for stats in done if stats.model == member.name), None)
+        role = "by" if position == 0 else "else by"
+        yield f"   · {role} {_model(member.name, member.model, member.expected_ms)}{_happened(its)}"
+        yield from _why("     ", member.model)
+
+
+def _retriever_lines(retriever: RetrieverPlan, plan: QueryPlan, *, ran: Mapping[str, StageStats]) -> Iterable[str]:
+    is_last = retriever is plan.retrievers[-1]
+    branch, below = ("└─", "   ") if is_last else ("├─", "│  ")
+    text = f"{retriever.kind}  depth {retriever.depth}{_expected(retriever.expected_ms)}"
+    yield f"{branch} {text}{_happened(ran.get(retriever.kind))}"
+    if plan.filter:
+        yield f"{below}· filter {dict(plan.filter)}: {retriever.strategy}{_selectivity(plan)}"
+    if retriever.model:
+        model = _model(retriever.model.name, retriever.model, retriever.model.expected_ms(1))
+        yield f"{below}└─ encode  by {model}{_happened(ran.get('encode'))}"
+        yield from _why(f"{below}   ", retriever.model)
 
 
 def _head(plan: QueryPlan, result: SearchResult | None) -> str:
@@ -117,10 +126,14 @@ def _model(name: str, model: ModelState | None, expected_ms: float | None) -> st
     if model is None:
         return f"{name}{_expected(expected_ms)}"
     where = "resident" if model.resident else "cold"
-    why = f"; {model.why}" if model.why else ""
     source = "" if expected_ms is None else " as learned" if model.learned else " by its profile"
     size = f"{model.nbytes / MIB:.0f} MiB"
-    return f"{name} on {model.backend} ({where}, {size}{why}){_expected(expected_ms)}{source}"
+    return f"{name} on {model.backend} ({where}, {size}){_expected(expected_ms)}{source}"
+
+
+def _why(indent: str, model: ModelState | None) -> Iterable[str]:
+    if model is not None and model.why:
+        yield f"{indent}why {model.why}"
 
 
 def _expected(ms: float | None) -> str:
