@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vectorsearch.cli import output
-from vectorsearch.cli.comparison import Baseline, MeasureNames, Report, give_result
-from vectorsearch.evaluation.collections import read_collection, read_qrels
+from vectorsearch.cli.comparison import Baseline, CollectionName, MeasureNames, Report, collection_option, give_result
+from vectorsearch.evaluation.collections import read_qrels
 from vectorsearch.evaluation.metrics import MEASURES
 from vectorsearch.evaluation.results import judge, with_texts
 from vectorsearch.evaluation.runs import name_runs, read_run
@@ -42,15 +42,7 @@ def compare(
     qrels: Annotated[
         Path | None, typer.Option(help="Judgments, BEIR's TSV or TREC's.", exists=True, dir_okay=False, metavar="FILE")
     ] = None,
-    collection: Annotated[
-        Path | None,
-        typer.Option(
-            help="A collection's folder: its judgments if --qrels names none, and its texts for the report.",
-            exists=True,
-            file_okay=False,
-            metavar="DIR",
-        ),
-    ] = None,
+    collection: CollectionName = None,
     baseline: Baseline = None,
     measure: MeasureNames = None,
     report: Report = None,
@@ -59,7 +51,7 @@ def compare(
     """Judge and print."""
     if len(runs) < _PAIR:
         raise typer.BadParameter("give at least two runs", param_hint="RUN…")
-    source = read_collection(collection) if collection is not None else None
+    source = collection_option(collection)
     judgments: Mapping[str, Mapping[str, int]]
     if qrels is not None:
         judgments = read_qrels(qrels)

@@ -12,9 +12,11 @@ from rich.text import Text
 from vectorsearch.cli import output
 from vectorsearch.evaluation.figures import format_p, signed
 from vectorsearch.evaluation.metrics import MEASURES
+from vectorsearch.evaluation.sources import IR_DATASETS, find_collection
 from vectorsearch.evaluation.tables import legend, mark
 
 if TYPE_CHECKING:
+    from vectorsearch.evaluation.collections import TestCollection
     from vectorsearch.evaluation.comparison import Difference
     from vectorsearch.evaluation.results import ExperimentResult, SystemResult
 
@@ -27,6 +29,10 @@ MeasureNames = Annotated[
         metavar="NAME",
         show_default=False,
     ),
+]
+CollectionName = Annotated[
+    str | None,
+    typer.Option("--collection", help=f"A collection's folder, or {IR_DATASETS}NAME.", metavar="DIR"),
 ]
 Baseline = Annotated[
     str | None, typer.Option("--baseline", help="What the others are compared with; the first.", metavar="NAME")
@@ -42,6 +48,20 @@ Report = Annotated[
 ]
 
 _ALMOST = 5e-4  # figures that are printed alike are equally good
+
+
+def collection_option(source: str | None, *, split: str = "test") -> TestCollection | None:
+    """Return the collection that `--collection` names.
+
+    Raises:
+        typer.BadParameter: there is no such folder.
+        VectorSearchError: as `find_collection`.
+    """
+    if source is None:
+        return None
+    if not source.startswith(IR_DATASETS) and not Path(source).is_dir():
+        raise typer.BadParameter(f"{source!r} is no folder", param_hint="--collection")
+    return find_collection(source, split=split)
 
 
 def give_result(result: ExperimentResult, title: str, *, report: Path | None, as_json: bool) -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vectorsearch.cli import output
-from vectorsearch.cli.comparison import Baseline, MeasureNames, Report, give_result
+from vectorsearch.cli.comparison import Baseline, CollectionName, MeasureNames, Report, collection_option, give_result
 from vectorsearch.cli.index import index_with_progress
 from vectorsearch.cli.opening import MODES, NONE, BackendName, EmbedName, Language, as_mode, open_existing
 from vectorsearch.cli.search import RerankName, fetch_for_search, reranker_option
 from vectorsearch.engine import DEFAULT
-from vectorsearch.evaluation.collections import read_collection, read_judged_queries, read_qrels
+from vectorsearch.evaluation.collections import read_judged_queries, read_qrels
 from vectorsearch.evaluation.experiment import Experiment, check_plan
 from vectorsearch.evaluation.indexed import needs_embedder, open_collection
 from vectorsearch.evaluation.metrics import MEASURES, canonical_names
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 HELP = """Measure search quality and time per query on a test collection, and compare systems.
 
-Give a collection's folder in BEIR layout (corpus.jsonl, queries.jsonl, qrels/test.tsv), which is indexed into the cache
-once, or a database with queries and judgments. Systems are named one by one with [bold]--system[/] or in a TOML file;
+Give a collection, a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/test.tsv) or TREC's (topics.txt,
+qrels.txt, documents/), or ir_datasets:NAME, which is indexed into the cache once; or a database with queries and
+judgments. Systems are named one by one with [bold]--system[/] or in a TOML file;
 or each [bold]--mode[/] is one, with [bold]--rerank[/] reranked. Without any they are lexical, dense, hybrid, and with
 --rerank also hybrid + rerank. Each is compared with the baseline, the first if none is named, by paired tests.
 
@@ -54,9 +55,7 @@ _USAGE = "give --collection DIR, or --db DIR with --queries FILE and --qrels FIL
 
 def evaluate(
     *,
-    collection: Annotated[
-        Path | None, typer.Option(help="A collection's folder.", exists=True, file_okay=False, metavar="DIR")
-    ] = None,
+    collection: CollectionName = None,
     db: Annotated[Path | None, typer.Option(help="A database to search.", file_okay=False, metavar="DIR")] = None,
     queries: Annotated[
         Path | None, typer.Option(help="JSONL of _id and text.", exists=True, dir_okay=False, metavar="FILE")
@@ -103,7 +102,7 @@ def evaluate(
     planned = named or choose_systems([], reranker, depth=depth, k=k, dense=embed != NONE)
     measures = canonical_names(measure or MEASURES)
     check_plan(planned, measures)  # what can't work shall not be found out after minutes of indexing
-    test_collection = read_collection(collection, split=split) if collection else None
+    test_collection = collection_option(collection, split=split)
     judged = _judged(test_collection, queries, qrels)
     with _open(test_collection, db, planned, embed=embed, backend=backend, language=language) as database:
         if not named:

@@ -22,6 +22,7 @@ __all__ = [
     "SystemResult",
     "TestCollection",
     "Topics",
+    "find_collection",
     "judge",
     "open_collection",
     "parse_system",
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from vectorsearch.evaluation.indexed import open_collection
     from vectorsearch.evaluation.results import ExperimentResult, SystemResult, judge
     from vectorsearch.evaluation.runs import read_run
+    from vectorsearch.evaluation.sources import find_collection
     from vectorsearch.evaluation.systems import EvaluationFailed, System, parse_system, read_systems
     from vectorsearch.evaluation.topics import Topics
 
@@ -50,6 +52,7 @@ _HOMES = {
     "SystemResult": "results",
     "TestCollection": "collections",
     "Topics": "topics",
+    "find_collection": "sources",
     "judge": "results",
     "open_collection": "indexed",
     "parse_system": "systems",
