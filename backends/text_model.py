@@ -12,7 +12,7 @@ from backends import catalogue, fingerprint, registry
 from backends.base import Stoppable
 from backends.batching import Batching, batches
 from backends.deadline import Pace
-from backends.errors import InvalidInput
+from backends.errors import CannotServe, InvalidInput
 from backends.pipeline import CHUNK, answered, joined, overlapped
 from backends.tokenizer import FolderTokenizer, SuppliesTokenizer
 
@@ -205,11 +205,19 @@ class TextLoader:
     """Loads text models with one backend; the loader that the lifecycle manager is given.
 
     `measured(spec, backend_name)` is asked for the bytes that a model was measured to take here, None if it wasn't:
-    they replace the backend's estimate.
+    they replace the backend's estimate. A runtime may fall back to another device than one hopes for, and its model
+    then says so; with `device`, such as `cuda`, it has to run there, or is not loaded.
     """
 
-    def __init__(self, backend: Backend, *, measured: Callable[[ModelSpec, str], int | None] | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        measured: Callable[[ModelSpec, str], int | None] | None = None,
+        device: str | None = None,
+    ) -> None:
         self._backend = backend
+        self._device = device
         self._measured = measured or (lambda _spec, _backend: None)
 
     @property
@@ -227,11 +235,18 @@ class TextLoader:
 
         Raises:
             BackendError: as `catalogue.ensure` and `Backend.load_model`.
+            CannotServe: it runs on another device than it has to.
         """
         catalogue.ensure(spec)
         # The tokenizer first: it is small, and if it can't be read nothing has to be freed.
         tokenizer = self.load_tokenizer(spec)
         model = self._backend.load_model(spec)
+        if self._device is not None and not model.device.startswith(self._device):
+            model.close()
+            raise CannotServe(
+                f"model {spec.name!r} has to run on {self._device!r}, and {self.name} runs it on {model.device!r}: "
+                "install what that device needs, or leave device out"
+            )
         return TextModel(spec, tokenizer, model, self.name, nbytes=self._measured(spec, self.name))
 
     def load_tokenizer(self, spec: ModelSpec) -> Tokenizer:

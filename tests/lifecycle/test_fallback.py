@@ -266,6 +266,18 @@ def test_lease_names_the_device_when_the_wanted_one_is_missing(house: House) -> 
     assert house.manager.status(chain.ref).device == "cpu:found-instead"
 
 
+def test_load_fails_when_a_device_is_insisted_on_and_missing(house: House) -> None:
+    """L44: whoever insists on a device gets an error that names both, and nothing stays loaded; any prefix will do."""
+    gpu = Turning("gpu", 0.0)
+    for name, device in (("strict", "cuda"), ("content", "cpu")):
+        house.manager.register(ModelRef("t", name), fake_spec(name), TextLoader(gpu, device=device), COLD)
+    with pytest.raises(LoadFailed, match="'cuda', and gpu runs it on 'cpu:found-instead'"):
+        house.manager.lease(ModelRef("t", "strict")).__enter__()
+    with house.manager.lease(ModelRef("t", "content")) as model:
+        assert model.device == "cpu:found-instead"
+    assert (gpu.loaded, gpu.closed) == (2, 1)
+
+
 def test_breaker_sends_calls_elsewhere_and_brings_them_back(house: House) -> None:
     """After five failures nobody asks the first backend for a while; then one call probes it, and all return to it."""
     one, two = backend("one", infers=[OOM] * 5), backend("two")
