@@ -1,0 +1,233 @@
+"""JAX/XLA: serves the portable graph, compiled for a few shapes; the default for bulk embedding.
+
+Rows are padded to one of a few lengths and batches to one of three numbers of rows, so that there are few programs.
+They are compiled when first met and kept on disk. Weights are stored once, as the precision wants them, and given to
+every program. What was measured is in README.md, JAX.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from backends import signature
+from backends.base import Serves
+from backends.batching import Batching
+from backends.errors import InferenceError, InvalidInput, InvalidModel, MissingExtra
+from backends.files import cache_dir
+from backends.graph import load, unsupported
+from backends.memory import trim
+from backends.onnx_backend import usable_cores
+from backends.onnx_file import operators
+from backends.pooling import require_finite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from backends.base import Backend, LoadedModel, ModelSpec, TokenBatch
+    from backends.graph import Graph
+    from backends.jax_program import Programs
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+TOKENS = 1024  # of a batch
+STREAMS = 2  # batches at once, where there are so many cores: what one core can't share out, another batch uses
+# Of the bytes in the file; of 8-bit ones, and of floats, whose matrices may become bfloat16 and whose tables don't.
+UNPACKED_FACTOR = {"float32": 3.2, "bfloat16": 2.0, "int8": 1.2}
+WEIGHTS_FACTOR = 1.1
+WORKSPACE_NBYTES_PER_TOKEN = 24 * 1024
+
+
+def backend() -> Backend:
+    """Return this file's backend; the registry calls it on first use."""
+    return JaxBackend()
+
+
+class JaxBackend:
+    """Compiles ONNX graphs with XLA; `precision` is one of `PRECISIONS`, or '' for the one that is faster here."""
+
+    priority: int | None = 30
+    precisions = PRECISIONS
+
+    def __init__(self, precision: str = "") -> None:
+        self.name = f"jax:{precision}" if precision else "jax"
+        self._precision = precision
+
+    def with_precision(self, precision: str) -> Backend:
+        """Return this backend in one precision.
+
+        Raises:
+            InvalidInput: there is no such precision.
+        """
+        if precision not in PRECISIONS:
+            raise InvalidInput(f"jax has no precision {precision!r}; there are {', '.join(PRECISIONS)}")
+        return JaxBackend(precision)
+
+    def can_serve(self, spec: ModelSpec) -> Serves:
+        """Say yes to an ONNX graph whose operators are known; a file that isn't there yet is taken at its name."""
+        if not spec.weights_file.endswith(".onnx"):
+            return Serves(
+                ok=False,
+                reason=f"it reads model.onnx, and {spec.name!r} has only {spec.weights_file or 'no weights'}: "
+                f"run 'vectorsearch models export {spec.name}'",
+            )
+        if importlib.util.find_spec("jax") is None:
+            return Serves(ok=False, reason="jax is not installed: pip install 'vectorsearch[jax]'")
+        path = spec.folder / spec.weights_file
+        try:
+            unknown = unsupported(path) if path.is_file() else ()
+            packed = is_packed(spec)
+        except (InvalidModel, MissingExtra) as exc:
+            return Serves(ok=False, reason=str(exc))
+        if unknown:
+            return Serves(ok=False, reason=f"{spec.name!r} uses operators that it does not know: {', '.join(unknown)}")
+        if self._precision == "int8" and not packed:
+            return Serves(ok=False, reason=f"{spec.name!r} has no 8-bit products: ask for jax or jax:bfloat16")
+        return Serves(ok=True)
+
+    def estimate(self, spec: ModelSpec) -> int:
+        """Return weights times a factor, plus the workspace of the batches that run at once, in bytes."""
+        factor = UNPACKED_FACTOR[self._precision or "int8"] if is_packed(spec) else WEIGHTS_FACTOR
+        return int(spec.weights_nbytes * factor) + workspace_nbytes(spec)
+
+    def load_model(self, spec: ModelSpec) -> LoadedModel:
+        """Load the graph; each program is compiled with the first batch of its shape. See `Backend.load_model`.
+
+        By the plain name, a graph with 8-bit products is computed in them, and any other in bfloat16 where this machine
+        multiplies that clearly faster and the model keeps its answers, else in float32.
+        """
+        refused = self.can_serve(spec)
+        if importlib.util.find_spec("jax") is None:
+            raise MissingExtra("this model needs JAX: pip install 'vectorsearch[jax]'")
+        from backends import jax_precision, jax_program  # noqa: PLC0415  (heavy: only where a model is loaded)
+
+        graph = load(spec.folder / spec.weights_file)
+        if not refused:
+            raise InvalidModel(refused.reason)
+        jax_program.configure(cache_dir() / "jax")
+        try:
+            if self._precision or is_packed(spec):
+                return JaxModel(spec, graph, self._precision or "int8")
+            return jax_precision.chosen(spec, lambda precision: JaxModel(spec, graph, precision))
+        except jax_program.RUNTIME_ERRORS as exc:
+            raise jax_program.translated(exc, f"to load model {spec.name!r}") from exc
+        finally:
+            trim()
+
+
+def is_packed(spec: ModelSpec) -> bool:
+    """Return whether the graph multiplies 8-bit integers; taken to be so while its file isn't there."""
+    path = spec.folder / spec.weights_file
+    return not path.is_file() or "MatMulInteger" in operators(path)
+
+
+def workspace_nbytes(spec: ModelSpec) -> int:
+    """Return the bytes that the largest batches need which run at once."""
+    return min(STREAMS, usable_cores()) * max(TOKENS, spec.max_length) * WORKSPACE_NBYTES_PER_TOKEN
+
+
+def lengths(longest: int) -> tuple[int, ...]:
+    """Return the lengths that rows are padded to, rising, up to the model's longest."""
+    doubled = (LENGTHS[-1] << i for i in range(1, longest.bit_length()))
+    return (*(length for length in (*LENGTHS, *doubled) if length < longest), longest)
+
+
+def row_counts(rows: int, most: int) -> Iterator[int]:
+    """Yield the rows of the programs that a batch is run with: a full one, an eighth of it, or one row.
+
+    A batch that comes near a program's number of rows is padded up to it; what is left of a smaller one is cut on.
+    """
+    sizes = sorted({1, max(1, most // 8), most})
+    while rows > 0:
+        up = next((size for size in sizes if size >= rows), most)
+        down = max(size for size in sizes if size <= rows)
+        chosen = up if up <= 2 * rows else down
+        yield chosen
+        rows -= chosen
+
+
+class JaxModel:
+    """Programs by shape, the batches that they are given, and how many may run at once."""
+
+    def __init__(self, spec: ModelSpec, graph: Graph, precision: str) -> None:
+        from backends.jax_program import Programs  # noqa: PLC0415  (heavy: only where a model is loaded)
+
+        signature.check_inputs(graph.inputs, spec.name)
+        chosen = signature.choose_output(graph.outputs, task=spec.task, pooling=spec.pooling, model=spec.name)
+        self._spec = spec
+        self._pid = os.getpid()
+        self.quantises = precision == "int8"
+        self._programs: Programs | None = Programs(spec, graph, chosen.name, precision)
+        self.vocabulary = self._programs.vocabulary
+        streams = min(STREAMS, usable_cores()) if self._programs.platform == "cpu" else 1
+        self.batching = Batching(max(TOKENS, spec.max_length), lengths(spec.max_length), streams)
+        self._device = f"{self._programs.platform}:jax:{precision}"
+        self._nbytes = self._programs.nbytes + workspace_nbytes(spec)
+        self._streams = streams
+        # One permit for each run at once: each takes a workspace, and no more are charged for. `close` takes them all.
+        self._turns = threading.Semaphore(streams)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the weights as they are stored, and of the workspace of the batches that run at once."""
+        return self._nbytes
+
+    @property
+    def device(self) -> str:
+        """Return the platform that XLA compiles for, and the precision of the products: `cpu:jax:bfloat16`."""
+        return self._device
+
+    @property
+    def compiled(self) -> tuple[tuple[int, int], ...]:
+        """Return the (rows, length) of the programs compiled so far."""
+        return () if self._programs is None else self._programs.shapes
+
+    def infer(self, batch: TokenBatch) -> NDArray[np.float32]:
+        """Return float32[n, dim] or float32[n] logits; see `LoadedModel.infer`."""
+        if os.getpid() != self._pid:
+            # XLA's threads don't exist in a forked child: a run there would wait for them for ever.
+            raise InferenceError(
+                f"model {self._spec.name!r} was loaded before this process was forked: load it again in the child"
+            )
+        rows, length = batch.shape
+        padded = self.batching.padded(length)
+        parts, start = [], 0
+        for count in row_counts(rows, self.batching.rows(length)):
+            taken = slice(start, min(start + count, rows))
+            parts.append(self._run(batch, taken, (count, padded)))
+            start += count
+        return require_finite(np.concatenate(parts), self._spec.name)
+
+    def close(self) -> None:
+        """Free the weights and the programs; waits for the runs that are under way."""
+        for _ in range(self._streams):
+            self._turns.acquire()
+        try:
+            if self._programs is not None:
+                self._programs.close()
+            self._programs = None
+        finally:
+            for _ in range(self._streams):
+                self._turns.release()
+        trim()
+
+    def _run(self, batch: TokenBatch, taken: slice, shape: tuple[int, int]) -> NDArray[np.float32]:
+        feeds = {name: _padded(getattr(batch, name)[taken], shape) for name in signature.FED}
+        n = taken.stop - taken.start
+        feeds["attention_mask"][n:, 0] = 1  # a row without any token has no mean
+        with self._turns:
+            if self._programs is None:
+                raise InferenceError(f"model {self._spec.name!r} is closed")
+            return self._programs.run(feeds)[:n]
+
+
+def _padded(values: NDArray[np.int64], shape: tuple[int, int]) -> NDArray[np.int32]:
+    padded = np.zeros(shape, np.int32)
+    padded[: values.shape[0], : values.shape[1]] = values
+    return padded

@@ -1,0 +1,277 @@
+"""The JAX backend: ONNX Runtime's answers whatever the batch, few programs, precisions as told, and clear refusals."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from backends import catalogue, jax_backend, registry
+from backends.base import TokenBatch
+from backends.batching import Batching
+from backends.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER
+from backends.errors import InferenceError, InvalidInput, InvalidModel, MissingExtra, TransientBackendError
+from backends.jax_backend import JaxBackend, JaxModel, lengths, row_counts
+from backends.text_model import TextLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from backends.text_model import TextModel
+
+WORDS = ["csv file", "read a csv file", "dog", "", "cat dog cat dog cat dog", "parse", "how a b c", "what is this"]
+
+
+@pytest.fixture
+def load_jax(make_folder: Callable[..., Path]) -> Iterator[Callable[..., TextModel]]:
+    """Return a function that makes a folder and loads it in JAX; what it loaded is closed afterwards."""
+    loaded: list[TextModel] = []
+
+    def make(name: str = "tiny", backend: str = "jax:float32", **options: Any) -> TextModel:
+        spec = catalogue.resolve(make_folder(name, **options))
+        loaded.append(TextLoader(registry.get(backend)).load_model(spec))
+        return loaded[-1]
+
+    yield make
+    for model in loaded:
+        model.close()
+
+
+def inner(model: TextModel) -> JaxModel:
+    """Return the JAX model in a text model."""
+    assert isinstance(model._model, JaxModel)
+    return model._model
+
+
+def ragged(rows: int, length: int, vocabulary: int = 14) -> TokenBatch:
+    """Return a batch of random tokens whose rows but the first are of random lengths."""
+    rng = np.random.default_rng(rows * length)
+    mask = (np.arange(length) < np.array([length, *rng.integers(1, length + 1, rows - 1)])[:, None]).astype(np.int64)
+    return TokenBatch(rng.integers(0, vocabulary, (rows, length)) * mask, mask, np.zeros_like(mask))
+
+
+@pytest.mark.parametrize("options", [{}, {"pooled": True}, {"task": "cross-encode"}])
+def test_answers_are_onnx_runtimes_when_computed_in_floats(load: Any, load_jax: Any, options: Any) -> None:
+    """Token vectors, pooled vectors and logits agree with ONNX Runtime to 1e-5."""
+    ours, theirs = load_jax(**options), load(**options)
+    if "task" in options:
+        np.testing.assert_allclose(ours.score("how", WORDS).scores, theirs.score("how", WORDS).scores, atol=1e-5)
+    else:
+        mine, its = (model.embed(WORDS, kind="query").vectors for model in (ours, theirs))
+        np.testing.assert_allclose(mine, its, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "last", "mean"])
+def test_vectors_are_pooled_as_elsewhere_when_rows_are_ragged(make_folder: Callable[..., Path], pooling: Any) -> None:
+    """Pooling inside the program gives what ONNX Runtime's vectors give pooled by NumPy, normalised or not."""
+    for normalize in (True, False):
+        spec = replace(catalogue.resolve(make_folder()), pooling=pooling, normalize=normalize)
+        ours, theirs = (registry.get(name).load_model(spec) for name in ("jax:float32", "onnx"))
+        np.testing.assert_allclose(ours.infer(ragged(5, 9)), theirs.infer(ragged(5, 9)), atol=1e-5)
+        ours.close()
+        theirs.close()
+
+
+@pytest.mark.parametrize("budget", [16, 112, 1024])
+def test_vectors_do_not_depend_on_the_batch_when_computed_in_floats(load_jax: Any, budget: int) -> None:
+    """S32: batches of 1, 7 or 64 rows, and any order, give the same vectors to 1e-5."""
+    model: TextModel = load_jax()
+    texts = WORDS * 8
+    alone = np.concatenate([model.embed([text], kind="passage").vectors for text in texts])
+    model._batching = Batching(budget, (16,), 2)
+    order = np.random.default_rng(budget).permutation(len(texts))
+    together = model.embed([texts[i] for i in order], kind="passage").vectors
+    np.testing.assert_allclose(together, alone[order], atol=1e-5)
+
+
+def test_programs_are_few_when_lengths_are_many(make_folder: Callable[..., Path]) -> None:
+    """L35: 500 random lengths, in batches of any number of rows, compile no more programs than there are buckets."""
+    spec = replace(catalogue.resolve(make_folder()), max_length=128)
+    model = JaxBackend("float32").load_model(spec)
+    assert isinstance(model, JaxModel)
+    rng = np.random.default_rng(0)
+    for length in rng.integers(1, 129, 500):
+        model.infer(ragged(int(rng.integers(1, 12)), int(length)))
+    buckets = {(rows, n) for n in lengths(128) for rows in {1, 1024 // n // 8, 1024 // n}}
+    assert set(model.compiled) <= buckets
+    assert len(model.compiled) <= len(buckets) <= 3 * len(lengths(128))
+    model.close()
+
+
+@pytest.mark.parametrize(("longest", "expected"), [(128, (16, 32, 48, 64, 96, 128)), (100, (16, 32, 48, 64, 96, 100))])
+def test_lengths_end_with_the_models_longest_when_listed(longest: int, expected: tuple[int, ...]) -> None:
+    """Buckets rise to the longest that the model takes, and no further."""
+    assert lengths(longest) == expected
+    assert lengths(8192)[-5:] == (512, 1024, 2048, 4096, 8192)
+    assert lengths(8) == (8,)
+
+
+def test_rows_are_covered_when_a_batch_is_cut_into_programs() -> None:
+    """The programs' rows hold the batch, at most twice of it, and are of three sizes."""
+    for most in (1, 2, 8, 16, 64):
+        for rows in range(1, 3 * most + 2):
+            counts = list(row_counts(rows, most))
+            assert rows <= sum(counts) <= 2 * rows
+            assert sum(counts[:-1]) < rows
+            assert set(counts) <= {1, max(1, most // 8), most}
+
+
+def test_rows_are_named_when_the_graph_gives_nan(load_jax: Any) -> None:
+    """L47: NaN is an error that names the texts, never a vector."""
+    model: TextModel = load_jax(poison=True)
+    with pytest.raises(InferenceError, match=r"NaN.*rows \[0\].*texts \[1, 0\]"):
+        model.embed(["csv", "csv dog"], kind="passage")
+
+
+def test_ids_are_refused_when_the_vocabulary_lacks_them(load_jax: Any) -> None:
+    """An id beyond the table is an error that says so: XLA itself would compute something."""
+    with pytest.raises(InferenceError, match="knows 14 tokens"):
+        inner(load_jax()).infer(ragged(2, 5, vocabulary=40))
+
+
+@pytest.mark.parametrize("options", [{"task": "cross-encode", "labels": 2}, {"pooled": True}])
+def test_graph_is_refused_at_load_when_it_does_not_fit_its_description(make_folder: Any, options: Any) -> None:
+    """Two labels, or no token vectors where pooling needs them, are refused."""
+    good = catalogue.resolve(make_folder(task=options.get("task", "embed")))
+    spec = replace(good, folder=make_folder("bad", **options))
+    with pytest.raises(InvalidModel, match=r"two labels|rank 3"):
+        JaxBackend().load_model(spec)
+    with pytest.raises(InvalidModel, match="vectors of 8 numbers, its description says 9"):
+        JaxBackend("float32").load_model(replace(catalogue.resolve(make_folder("dim")), dim=9))
+
+
+def test_lack_of_memory_is_transient_when_the_runtime_says_so(load_jax: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of memory may pass elsewhere or later; any other failure of the runtime may not."""
+    import jax  # noqa: PLC0415  (heavy: only where it is used)
+
+    model: TextModel = load_jax()
+    for text, kind in (("RESOURCE_EXHAUSTED: 9 bytes", TransientBackendError), ("INTERNAL: 9", InferenceError)):
+
+        def fail(*_: object, text: str = text) -> None:
+            raise jax.errors.JaxRuntimeError(text)
+
+        monkeypatch.setattr(inner(model)._programs, "_program", lambda _shape, fail=fail: (fail, ()))
+        with pytest.raises(InferenceError, match="9") as caught:
+            model.embed(["csv"], kind="passage")
+        assert type(caught.value) is kind
+
+
+def test_weights_are_freed_when_closed_twice(load_jax: Any) -> None:
+    """Closing deletes the arrays on the device, again is harmless, and inference then says that the model is closed."""
+    model: TextModel = load_jax()
+    before = model.embed(WORDS, kind="passage").vectors
+    programs = inner(model)._programs
+    assert programs is not None
+    arrays = list(programs._weights.values())
+    model.close()
+    model.close()
+    assert arrays
+    assert all(array.is_deleted() for array in arrays)
+    assert inner(model).compiled == ()
+    with pytest.raises(InferenceError, match="is closed"):
+        model.embed(["csv"], kind="passage")
+    np.testing.assert_array_equal(load_jax().embed(WORDS, kind="passage").vectors, before)
+
+
+def test_answers_are_right_when_sixteen_threads_ask(load_jax: Any) -> None:
+    """Sixteen threads at once, on a model without any program yet, get the answers that one gets."""
+    expected = load_jax("other").embed(WORDS, kind="passage").vectors
+    model: TextModel = load_jax()
+    results: list[Any] = [None] * 16
+    start = threading.Barrier(16)
+
+    def ask(i: int) -> None:
+        start.wait()
+        results[i] = model.embed(WORDS, kind="passage").vectors
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in results:
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_child_is_told_when_the_model_was_loaded_before_a_fork(load_jax: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S40: a forked child, where XLA's threads don't exist, gets an error instead of waiting for ever."""
+    model: TextModel = load_jax()
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(InferenceError, match="forked"):
+        model.embed(["csv"], kind="passage")
+
+
+@pytest.mark.parametrize(
+    ("pays", "cosine", "expected"), [(False, 1.0, "float32"), (True, 1.0, "bfloat16"), (True, 0.9, "float32")]
+)
+def test_precision_is_bfloat16_when_it_pays_and_agrees(
+    load_jax: Any, monkeypatch: pytest.MonkeyPatch, *, pays: bool, cosine: float, expected: str
+) -> None:
+    """By its plain name a float model is computed in bfloat16 only where that is faster and keeps the answers."""
+    from backends import jax_precision  # noqa: PLC0415  (imports JAX)
+
+    monkeypatch.setattr(jax_precision, "bfloat16_pays", lambda: pays)
+    monkeypatch.setattr(jax_precision, "_agreed", {})
+    monkeypatch.setattr(jax_precision, "_cosine", lambda *_: cosine)
+    for _ in range(2):  # the second load knows the first one's answer
+        assert load_jax(backend="jax").device == f"cpu:jax:{expected}"
+    assert load_jax(backend="jax:bfloat16").device == "cpu:jax:bfloat16"
+    assert not load_jax(backend="jax").quantises
+
+
+def test_precision_is_refused_when_there_is_none_such(make_folder: Callable[..., Path]) -> None:
+    """Precisions are three; int8 is for graphs that have it."""
+    with pytest.raises(InvalidInput, match="float32, bfloat16, int8"):
+        JaxBackend().with_precision("int4")
+    spec = catalogue.resolve(make_folder())
+    assert "ask for jax or jax:bfloat16" in JaxBackend("int8").can_serve(spec).reason
+    with pytest.raises(InvalidModel, match="8-bit"):
+        JaxBackend("int8").load_model(spec)
+
+
+def test_reason_is_given_when_the_runtime_is_missing(make_folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without JAX the backend refuses with the pip command, before loading and at loading."""
+    spec = catalogue.resolve(make_folder())
+    assert JaxBackend().can_serve(spec)
+    monkeypatch.setattr(jax_backend.importlib.util, "find_spec", lambda _: None)
+    assert "vectorsearch[jax]" in JaxBackend().can_serve(spec).reason
+    with pytest.raises(MissingExtra, match=r"vectorsearch\[jax\]"):
+        JaxBackend().load_model(spec)
+
+
+@pytest.mark.models
+def test_rows_are_quantised_alone_when_a_graph_has_8_bit_products() -> None:
+    """The default embedder's vectors don't depend on the batch, and agree with its floats to a cosine of 0.99."""
+    spec = catalogue.pull(DEFAULT_EMBEDDER)
+    vectors = {}
+    for name in ("jax", "jax:bfloat16", "jax:float32"):
+        model = registry.get(name).load_model(spec)
+        vectors[name] = model.infer(ragged(5, 16, vocabulary=20000))
+        if name == "jax":
+            assert (model.device, model.quantises) == ("cpu:jax:int8", True)  # type: ignore[attr-defined]  (JAX's own)
+            batch = ragged(5, 16, vocabulary=20000)
+            one = TokenBatch(batch.input_ids[4:], batch.attention_mask[4:], batch.token_type_ids[4:])
+            assert float(model.infer(one)[0] @ vectors[name][4]) > 0.9999
+        model.close()
+    cosines = {name: (vectors[name] * vectors["jax:float32"]).sum(1).min() for name in vectors}
+    assert cosines["jax:bfloat16"] > 0.999
+    assert cosines["jax"] > 0.99
+
+
+@pytest.mark.models
+def test_pairs_are_scored_alike_when_computed_in_bfloat16() -> None:
+    """The default reranker's order of passages is the same in bfloat16 and in float32."""
+    spec = catalogue.pull(DEFAULT_RERANKER)
+    passages = ["csv.reader returns rows of a csv file", "a recipe for bread", "open() opens a file", "rows of corn"]
+    scores = {}
+    for name in ("jax:bfloat16", "jax:float32"):
+        model = TextLoader(registry.get(name)).load_model(spec)
+        scores[name] = model.score("how to read a csv file", passages).scores
+        model.close()
+    np.testing.assert_allclose(*scores.values(), atol=0.1)
+    assert np.argsort(scores["jax:bfloat16"]).tolist() == np.argsort(scores["jax:float32"]).tolist()
