@@ -40,6 +40,10 @@ class LeaseDesk:
         """Return all refs, in the order of their registration."""
         return tuple(self._names.keys.copy())
 
+    def keys_by_ref(self) -> dict[ModelRef, InstanceKey]:
+        """Return what each ref means at this moment."""
+        return self._names.keys.copy()
+
     def key_of(self, ref: ModelRef) -> InstanceKey:
         """Return the key that a ref resolves to.
 
@@ -114,7 +118,8 @@ class LeaseDesk:
 
     def _leaked(self, leak: Leak) -> None:
         file, line = leak.code.co_filename, leak.line
-        self._keeper.announce(events.LeaseLeaked(self._names.key_of(leak.ref), 0, f"{file}:{line}"))
+        if key := self._names.keys.get(leak.ref):
+            self._keeper.announce(events.LeaseLeaked(key, 0, f"{file}:{line}"))
         self._keeper.tick()
         message = f"a lease of '{leak.ref}' was never closed; taken in {leak.code.co_qualname}: use it in a with block"
         try:

@@ -15,6 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from lifecycle import events, signals
+from lifecycle.errors import ModelNotRegistered
 from lifecycle.handle import ModelHandle
 from lifecycle.states import Job, State, observe
 from lifecycle.tally import Tally
@@ -133,7 +134,10 @@ class Keeper:
     def redirect(self) -> None:
         """Let everybody who waits wait for what his refs mean now; nobody loses his place."""
         for ticket in list(self._tickets.values()):
-            wanted = (ticket.lease.keys, ticket.lease.spared)
+            try:
+                wanted = (ticket.lease.keys, ticket.lease.spared)
+            except ModelNotRegistered:  # forgotten while it waits: it gets what its refs meant
+                continue
             if not ticket.done.is_set() and wanted != (ticket.keys, ticket.spared):
                 ticket.keys, ticket.spared = wanted
                 self.happen(signals.Redirect(ticket.number, tuple(dict.fromkeys(ticket.keys)), ticket.spared))

@@ -40,7 +40,7 @@ def log_events(manager: ModelManager, logger: logging.Logger | None = None) -> C
         if not target.isEnabledFor(level) or (logger is None and isinstance(event, _LOGGED_BY_THEMSELVES)):
             return
         kind = type(event).__name__
-        models = [str(ref) for ref in manager.registered() if manager.key_of(ref) == event.key]
+        models = [str(ref) for ref, key in manager.keys_by_ref().items() if key == event.key]
         own = {field.name: getattr(event, field.name) for field in fields(event) if field.name != "key"}
         told = " ".join(f"{name}={value!r}" for name, value in own.items())
         extra = {"event": kind, "models": models, "digest": event.key.digest, "backend": event.key.backend, **own}

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lifecycle import errors, events, report, signals
-from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig, ModelRef, Tenant, check_count, check_seconds
-from lifecycle.desk import LeaseDesk
+from lifecycle.config import InstanceKey, LoadPolicy, ModelRef, Tenant, check_count, check_seconds
 from lifecycle.keeper import Keeper
-from lifecycle.names import Instance, estimate
+from lifecycle.registrar import Registrar
 from lifecycle.snapshot import Readiness
 from lifecycle.states import Eviction, Job, Limits, Phase, State
-from lifecycle.swap import Swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import Self
 
-    from lifecycle.config import Loader
     from lifecycle.snapshot import ManagerSnapshot, ModelStatus, Waiter
 
 
-class ModelManager(LeaseDesk):
+class ModelManager(Registrar):
     """Load models on first use, lease them, and keep all of them together within one budget.
 
     Args:
@@ -71,65 +68,6 @@ class ModelManager(LeaseDesk):
     def budget_nbytes(self) -> int:
         """Return the budget in bytes."""
         return self._keeper.state.limits.budget_nbytes
-
-    # Names.
-
-    def register(
-        self,
-        ref: ModelRef,
-        spec: Any,  # noqa: ANN401 - each loader has its own kind of spec
-        loader: Loader,
-        config: ModelConfig | None = None,
-        *,
-        key: InstanceKey | None = None,
-    ) -> InstanceKey:
-        """Make a model known, and return its key; an eager one starts to load at once.
-
-        Registering a ref again with the same key replaces its config. `key` defaults to the spec's `digest` and the
-        loader's name. Refs with one key share an instance, and their configs are merged.
-
-        Raises:
-            InvalidInput: the ref is registered with another key.
-            LoadFailed: the loader can't estimate the model's size; nothing is registered.
-            ManagerClosed: the manager is closed.
-        """
-        key = key or InstanceKey(spec.digest, loader.name)
-        nbytes = estimate(ref, spec, loader)
-        instance = Instance(loader, spec)
-        self._keeper.call(lambda: self._names.register(ref, key, instance, config or ModelConfig(), nbytes))
-        return key
-
-    def replace(
-        self,
-        ref: ModelRef,
-        spec: Any,  # noqa: ANN401 - each loader has its own kind of spec
-        loader: Loader | None = None,
-        *,
-        key: InstanceKey | None = None,
-        drain_first: bool = False,
-        timeout_s: float = 120.0,
-    ) -> InstanceKey:
-        """Let a ref mean another model, and return its key once that model is loaded and serves all new leases.
-
-        The new model loads beside the old one, which serves meanwhile: no lease fails and none waits for the swap.
-        Then the old one, unless other refs share it, has `timeout_s` for its open leases to end, and is unloaded;
-        this call does not wait for that. If both can't fit, `drain_first` lets the old one go before the new one
-        loads, and leases wait for as long as that takes. `loader` defaults to the one that loaded the old model,
-        `key` as in `register`. A key that the ref has already changes nothing.
-
-        Raises (and then the ref means what it meant):
-            BudgetExhausted: both can't fit, and `drain_first` is not asked for, or the old one is shared or pinned.
-            LeaseTimeout: it was not loaded within `timeout_s`.
-            LoadFailed: its loader raised.
-            ReplaceOvertaken: a later `replace` of the same ref was done first.
-            ModelNotRegistered, ManagerClosed.
-        """
-        loader = loader or self._keeper.instances[self.key_of(ref)].loader
-        key = key or InstanceKey(spec.digest, loader.name)
-        swap = Swap(self, ref, key, timeout_s)
-        nbytes = estimate(ref, spec, loader)
-        swap.run(self._keeper, self._names, Instance(loader, spec), nbytes, drain_first=drain_first)
-        return key
 
     # Orders.
 
@@ -215,24 +153,6 @@ class ModelManager(LeaseDesk):
         settings = Tenant(quota_nbytes, guaranteed_nbytes)
         self._keeper.call(lambda: self._keeper.happen(signals.SetTenant(name, settings)))
         self._keeper.call(self._keeper.tick)  # a last lease may have ended just before its gate was watched
-
-    def pin(self, ref: ModelRef) -> None:
-        """Keep what a ref means from being evicted or expiring; it is not loaded by that, and other refs' pins stay.
-
-        Raises:
-            ModelNotRegistered: there is no such ref.
-        """
-        self.key_of(ref)
-        self._keeper.call(lambda: self._names.pin(ref, pinned=True))
-
-    def unpin(self, ref: ModelRef) -> None:
-        """Take a ref's pin back.
-
-        Raises:
-            ModelNotRegistered: there is no such ref.
-        """
-        self.key_of(ref)
-        self._keeper.call(lambda: self._names.pin(ref, pinned=False))
 
     def reap(self) -> None:
         """Expire, quarantine and refuse whatever is due now; the keeper does it by itself at each deadline."""

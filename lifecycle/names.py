@@ -88,6 +88,15 @@ class Names:
             instance.refs = (*instance.refs, ref)
         self._refresh(key, nbytes)
 
+    def unregister(self, ref: ModelRef, drain_by: float) -> None:
+        """Let a ref mean nothing any more, and retire its key if it was the last that meant it."""
+        key = self.key_of(ref)
+        del self.keys[ref], self.configs[ref]
+        instance = self._keeper.instances[key]
+        instance.refs = tuple(other for other in instance.refs if other != ref)
+        self._keeper.open_handles.pop(ref, None)
+        self._leave(key, drain_by)
+
     def pin(self, ref: ModelRef, *, pinned: bool) -> None:
         """Change whether a ref pins what it means."""
         self.configs[ref] = replace(self.configs[ref], pinned=pinned)
@@ -100,6 +109,7 @@ class Names:
         instance.swaps.add(swap)
         self._swaps_begun[swap.ref] += 1
         swap.number = self._swaps_begun[swap.ref]
+        self.key_of(swap.ref)  # it may be forgotten by now
         own = replace(self.configs[swap.ref], load_policy=LoadPolicy.LAZY)
         self._keeper.happen(
             signals.Register(swap.key, nbytes, self._merged(instance, own), _tenants(instance, swap.ref))
@@ -111,6 +121,7 @@ class Names:
         self._refuse_when_closing(ref)
         if swap.number < self._swaps_done[ref]:
             raise errors.ReplaceOvertaken(f"model '{ref}' was replaced by a later call, which was done first")
+        self.key_of(ref)  # as above
         self._swaps_done[ref] = swap.number
         old, self.keys[ref] = self.keys[ref], key
         if old == key:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backends import registry
 from backends.text_model import TextLoader
-from lifecycle.config import InstanceKey, ModelRef
+from lifecycle.config import InstanceKey, LoadPolicy, ModelRef
 from lifecycle.errors import LifecycleError
 from lifecycle.fallback import Chain
 from lifecycle.profile import profiled_nbytes
@@ -16,13 +17,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from backends.base import ModelSpec
+    from lifecycle.config import ModelConfig
     from lifecycle.manager import ModelManager
 
 _log = logging.getLogger(__name__)
 
 
-def text_chain(manager: ModelManager, spec: ModelSpec, backends: Iterable[str]) -> Chain:
-    """Register the model on each of these backends, and return the chain of them in that order.
+def text_chain(
+    manager: ModelManager,
+    spec: ModelSpec,
+    backends: Iterable[str],
+    *,
+    tenant: str = "",
+    config: ModelConfig | None = None,
+) -> Chain:
+    """Register a tenant's model on each of these backends, and return the chain of them in that order.
+
+    `config` is that of the first; the others, which only stand in for it, are never eager or pinned.
 
     Its refs go by the model's name; on every backend but the one that was registered first by `NAME+BACKEND`. If
     another model has the name, the digest tells them apart. A backend that can't say what it needs is left out, unless
@@ -35,9 +46,9 @@ def text_chain(manager: ModelManager, spec: ModelSpec, backends: Iterable[str]) 
     refs: list[ModelRef] = []
     for name in backends:
         loader = TextLoader(registry.get(name), measured=profiled_nbytes)
-        ref = _ref(manager, spec, loader.name)
+        ref = _ref(manager, spec, loader.name, tenant)
         try:
-            manager.register(ref, spec, loader)
+            manager.register(ref, spec, loader, _standing_in(config) if refs else config)
         except LifecycleError as exc:
             if not refs:
                 raise
@@ -47,12 +58,16 @@ def text_chain(manager: ModelManager, spec: ModelSpec, backends: Iterable[str]) 
     return Chain(manager, refs)
 
 
-def _ref(manager: ModelManager, spec: ModelSpec, backend: str) -> ModelRef:
-    known = {ref: manager.key_of(ref) for ref in manager.registered()}
+def _standing_in(config: ModelConfig | None) -> ModelConfig | None:
+    return config and replace(config, load_policy=LoadPolicy.LAZY, pinned=False)
+
+
+def _ref(manager: ModelManager, spec: ModelSpec, backend: str, tenant: str) -> ModelRef:
+    known = manager.keys_by_ref()
 
     def is_free(name: str, key: InstanceKey) -> bool:
-        return known.get(ModelRef("", name), key) == key
+        return known.get(ModelRef(tenant, name), key) == key
 
-    taken = known.get(ModelRef("", spec.name))
+    taken = known.get(ModelRef(tenant, spec.name))
     own = spec.name if taken is None or taken.digest == spec.digest else f"{spec.name}@{spec.digest[:8]}"
-    return ModelRef("", own if is_free(own, InstanceKey(spec.digest, backend)) else f"{own}+{backend}")
+    return ModelRef(tenant, own if is_free(own, InstanceKey(spec.digest, backend)) else f"{own}+{backend}")

@@ -1,0 +1,104 @@
+"""`Registrar`: the part of the manager that knows models by name: registered, replaced, pinned, and forgotten again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.config import InstanceKey, ModelConfig, check_seconds
+from lifecycle.desk import LeaseDesk
+from lifecycle.names import Instance, estimate
+from lifecycle.swap import Swap
+
+if TYPE_CHECKING:
+    from lifecycle.config import Loader, ModelRef
+
+
+class Registrar(LeaseDesk):
+    """Give names to models. `ModelManager` is one, with the orders added."""
+
+    def register(
+        self,
+        ref: ModelRef,
+        spec: Any,  # noqa: ANN401 - each loader has its own kind of spec
+        loader: Loader,
+        config: ModelConfig | None = None,
+        *,
+        key: InstanceKey | None = None,
+    ) -> InstanceKey:
+        """Make a model known, and return its key; an eager one starts to load at once.
+
+        Registering a ref again with the same key replaces its config. `key` defaults to the spec's `digest` and the
+        loader's name. Refs with one key share an instance, and their configs are merged.
+
+        Raises:
+            InvalidInput: the ref is registered with another key.
+            LoadFailed: the loader can't estimate the model's size; nothing is registered.
+            ManagerClosed: the manager is closed.
+        """
+        key = key or InstanceKey(spec.digest, loader.name)
+        nbytes = estimate(ref, spec, loader)
+        instance = Instance(loader, spec)
+        self._keeper.call(lambda: self._names.register(ref, key, instance, config or ModelConfig(), nbytes))
+        return key
+
+    def replace(
+        self,
+        ref: ModelRef,
+        spec: Any,  # noqa: ANN401 - each loader has its own kind of spec
+        loader: Loader | None = None,
+        *,
+        key: InstanceKey | None = None,
+        drain_first: bool = False,
+        timeout_s: float = 120.0,
+    ) -> InstanceKey:
+        """Let a ref mean another model, and return its key once that model is loaded and serves all new leases.
+
+        The new model loads beside the old one, which serves meanwhile: no lease fails and none waits for the swap.
+        Then the old one, unless other refs share it, has `timeout_s` for its open leases to end, and is unloaded;
+        this call does not wait for that. If both can't fit, `drain_first` lets the old one go before the new one
+        loads, and leases wait for as long as that takes. `loader` defaults to the one that loaded the old model,
+        `key` as in `register`. A key that the ref has already changes nothing.
+
+        Raises (and then the ref means what it meant):
+            BudgetExhausted: both can't fit, and `drain_first` is not asked for, or the old one is shared or pinned.
+            LeaseTimeout: it was not loaded within `timeout_s`.
+            LoadFailed: its loader raised.
+            ReplaceOvertaken: a later `replace` of the same ref was done first.
+            ModelNotRegistered, ManagerClosed.
+        """
+        loader = loader or self._keeper.instances[self.key_of(ref)].loader
+        key = key or InstanceKey(spec.digest, loader.name)
+        swap = Swap(self, ref, key, timeout_s)
+        nbytes = estimate(ref, spec, loader)
+        swap.run(self._keeper, self._names, Instance(loader, spec), nbytes, drain_first=drain_first)
+        return key
+
+    def unregister(self, ref: ModelRef, *, drain_timeout_s: float = 30.0) -> None:
+        """Forget a ref; what it meant is unloaded if no other ref means it, once its open leases have ended.
+
+        Returns at once. Open leases have `drain_timeout_s` to end; callers that wait for the model already still get
+        it; later ones, and a swap of the ref that is not done, get `ModelNotRegistered`.
+
+        Raises:
+            ModelNotRegistered: there is no such ref.
+        """
+        check_seconds("drain_timeout_s", drain_timeout_s)
+        self._keeper.call(lambda: self._names.unregister(ref, self.clock() + drain_timeout_s))
+
+    def pin(self, ref: ModelRef) -> None:
+        """Keep what a ref means from being evicted or expiring; it is not loaded by that, and other refs' pins stay.
+
+        Raises:
+            ModelNotRegistered: there is no such ref.
+        """
+        self.key_of(ref)
+        self._keeper.call(lambda: self._names.pin(ref, pinned=True))
+
+    def unpin(self, ref: ModelRef) -> None:
+        """Take a ref's pin back.
+
+        Raises:
+            ModelNotRegistered: there is no such ref.
+        """
+        self.key_of(ref)
+        self._keeper.call(lambda: self._names.pin(ref, pinned=False))
