@@ -144,8 +144,12 @@ def _too_far(cost: Cost) -> str:
 
 def _measured_reason(ranked: Sequence[str], measured: Mapping[str, Cost]) -> str:
     (first, *others) = ((name, measured[name]) for name in ranked[:_SHOWN])
-    compared = "".join(f", {name} {cost.ms:.3g}" for name, cost in others)
-    return f"{first[0]}: measured {first[1].ms:.3g} ms a {first[1].unit} here{compared}"
+    compared = "".join(f", {name} {_digits(cost.ms)}" for name, cost in others)
+    return f"{first[0]}: measured {_digits(first[1].ms)} ms a {first[1].unit} here{compared}"
+
+
+def _digits(ms: float) -> str:
+    return f"{ms:.1f}" if ms < 100 else f"{ms:.0f}"  # noqa: PLR2004  (a tenth of it can't be told apart)
 
 
 def _default_reason(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +16,7 @@ from backends.errors import BackendError, CannotServe, InferenceError, InvalidIn
 from backends.fake_backend import FakeBackend, fake_spec
 
 ROOT = Path(__file__).parents[2]
+README = ROOT / "backends" / "README.md"
 
 
 class Unwilling(FakeBackend):
@@ -135,6 +137,21 @@ def test_others_go_on_when_a_plug_in_is_broken() -> None:
         registry.get("tpu")
     with pytest.raises(CannotServe, match="no libtpu"):
         registry.choose(fake_spec("m"), "query")
+
+
+def test_table_in_the_readme_is_true_when_a_backend_is_changed() -> None:
+    """The README's table has every backend of this package with its priority and its precisions."""
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\d+|none) \| [^|]* \| ([^|]*) \|", README.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    told = {name: (priority, precisions.split(", ")) for name, priority, precisions in rows}
+    files = {path.name.removesuffix("_backend.py") for path in (ROOT / "backends").glob("*_backend.py")}
+    assert told.keys() == files
+    for name, (priority, precisions) in told.items():
+        backend = registry.get(name)
+        assert priority == ("none" if backend.priority is None else str(backend.priority))
+        if isinstance(backend, registry.HasPrecisions):
+            assert tuple(precisions) == backend.precisions
 
 
 def test_no_runtime_is_imported_when_backends_are_listed() -> None:

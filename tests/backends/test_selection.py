@@ -94,14 +94,14 @@ def test_asked_backend_is_taken_alone_when_others_are_better() -> None:
 def test_cheapest_is_taken_when_costs_were_measured() -> None:
     """Measured costs order the backends, each in its best precision; what was not measured comes after them."""
     choice = chosen(
-        "bulk", torch_bfloat16=cost(5.14), jax_float32=cost(20), jax_bfloat16=cost(9.3), torch_float32=cost(14)
+        "bulk", torch_bfloat16=cost(5.14), jax_float32=cost(200), jax_bfloat16=cost(120), torch_float32=cost(14)
     )
     assert choice.order == ("torch:bfloat16", "jax:bfloat16", "onnx")
-    assert choice.reason == "torch:bfloat16: measured 5.14 ms a passage here, jax:bfloat16 9.3"
+    assert choice.reason == "torch:bfloat16: measured 5.1 ms a passage here, jax:bfloat16 120"
     assert {each.backend: each.cost_ms for each in choice.considered} == {
         "onnx": None,
-        "jax:float32": 20,
-        "jax:bfloat16": 9.3,
+        "jax:float32": 200,
+        "jax:bfloat16": 120,
         "torch:bfloat16": 5.14,
         "torch:float32": 14,
     }

@@ -128,7 +128,7 @@ def test_cheapest_is_chosen_when_a_profile_is_there(world: World) -> None:
     calibrate(SPEC)
     assert registry.choose(SPEC, "bulk", costs=costs(SPEC, "bulk")).order == ("jax:bfloat16", "onnx")
     choice = registry.choose(SPEC, "query", costs=costs(SPEC, "query"))
-    assert choice.reason == "onnx: measured 5 ms a query here, jax:bfloat16 7"
+    assert choice.reason == "onnx: measured 5.0 ms a query here, jax:bfloat16 7.0"
     world.backends["onnx"] = (5.0, 1.0, 0.9999)
     calibrate(SPEC, backends=["onnx"])
     assert registry.choose(SPEC, "bulk", costs=costs(SPEC, "bulk")).backend == "onnx"
@@ -153,7 +153,7 @@ def test_reranker_is_compared_by_order_when_it_is_calibrated(world: World) -> No
     found = calibrate(RERANKER)
     assert [each.parity.value for each in found.profiles if each.parity] == pytest.approx([0.6, 1, 1])
     choice = registry.choose(RERANKER, "query", costs=costs(RERANKER, "query"))
-    assert choice.reason == "jax:bfloat16: measured 7 ms a rerank here"
+    assert choice.reason == "jax:bfloat16: measured 7.0 ms a rerank here"
     assert costs(RERANKER, "bulk")["onnx"].unit == "pair"
 
 
