@@ -14,6 +14,7 @@ from backends.base import ModelSpec, Serves
 from backends.entries import DEFAULT_EMBEDDER
 from backends.errors import BackendError, CannotServe, InvalidInput
 from backends.fake_backend import FakeBackend, fake_spec
+from backends.text_model import loader_for
 from lifecycle import calibration, profile, workloads
 from lifecycle.calibration import calibrate, costs, kendall_tau
 
@@ -209,16 +210,24 @@ def test_texts_are_the_same_and_ragged_when_they_are_read_again() -> None:
 
 
 @pytest.mark.models
-def test_default_embedder_agrees_with_itself_when_it_is_calibrated(
+def test_figures_are_near_the_truth_when_a_real_model_is_calibrated(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Real processes: the default embedder is measured on ONNX Runtime and compared with the reference."""
+    """Real processes: the default embedder on ONNX Runtime, compared with its dequantised weights in NumPy."""
     monkeypatch.undo()
+    registry.available()
+    monkeypatch.setattr(registry, "_known", {name: registry.get(name) for name in ("onnx", "numpy")})
     spec = catalogue.pull(DEFAULT_EMBEDDER)
     (tmp_path / "models").symlink_to(catalogue.cache_dir() / "models")
     monkeypatch.setenv("VECTORSEARCH_CACHE", str(tmp_path))
     found = calibrate(spec, backends=["onnx"])
     (measured,) = found.profiles
+    assert found.reference == "numpy:float32"
     assert measured.parity is not None
-    assert measured.parity.value >= measured.parity.needed == calibration.AGREEMENT_QUANTISED
+    assert 1 > measured.parity.value >= measured.parity.needed == calibration.AGREEMENT_QUANTISED
     assert costs(spec, "bulk")["onnx"].ms == measured.bulk_ms
+    assert 0 < measured.query_ms < measured.first_ms * 1.5 < 10_000
+    assert {"onnxruntime", "tokenizers"} <= measured.packages.keys()
+    assert spec.weights_nbytes < measured.nbytes < 256 << 20
+    assert measured.workspace_nbytes > 1 << 20
+    assert loader_for(spec, backend="onnx", measured=profile.profiled_nbytes).estimate(spec) == measured.nbytes

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from backends import catalogue
-from backends.entries import DEFAULT_EMBEDDER
 from backends.errors import BackendError, InvalidInput, InvalidModel
 from backends.fake_backend import FakeBackend, fake_spec
-from backends.text_model import TextLoader, loader_for
+from backends.text_model import TextLoader
 from lifecycle import ModelManager, ModelRef, profile
 
 if TYPE_CHECKING:
@@ -41,12 +39,9 @@ ANSWERS = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
-    """Keep profiles out of the user's cache; the real models are read where they are."""
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep profiles out of the user's cache."""
     folder = tmp_path / "cache"
-    if "models" in request.keywords:
-        folder.mkdir()
-        (folder / "models").symlink_to(catalogue.cache_dir() / "models")
     monkeypatch.setenv("VECTORSEARCH_CACHE", str(folder))
     return folder
 
@@ -211,15 +206,3 @@ def test_child_is_ended_when_it_takes_too_long_or_nobody_listens(
 
     with pytest.raises(KeyboardInterrupt):
         profile.measure(SPEC, "fake", progress=interrupt)
-
-
-@pytest.mark.models
-def test_profile_is_near_the_truth_when_a_real_model_is_measured() -> None:
-    """The default embedder on ONNX Runtime: more than its weights, less than 256 MiB, and a runtime that is named."""
-    spec = catalogue.pull(DEFAULT_EMBEDDER)
-    found = profile.measure(spec, "onnx")
-    assert spec.weights_nbytes < found.nbytes < 256 * MIB
-    assert found.workspace_nbytes > MIB
-    assert {"onnxruntime", "tokenizers"} <= found.packages.keys()
-    assert 0 < found.query_ms < 10_000
-    assert loader_for(spec, backend="onnx", measured=profile.profiled_nbytes).estimate(spec) == found.nbytes
