@@ -10,7 +10,8 @@ import vectorsearch as vs
 from backends import registry
 from backends.errors import TransientBackendError
 from backends.fake_backend import FakeBackend, Fault
-from lifecycle import LoadFailed, ModelManager
+from lifecycle import LoadFailed, LoadPolicy, ModelConfig, ModelManager
+from lifecycle.text_chain import text_chain
 from rerank import CrossEncoder
 from vectorsearch.models import Models
 
@@ -75,6 +76,14 @@ def test_search_goes_on_elsewhere_when_a_backend_is_out_of_memory(monkeypatch: p
         assert db.check_health(1.0) == ()
 
 
+def test_stage_is_left_out_for_the_last_reason_when_no_backend_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the first backend is out of memory and the second has no room, a query goes on without: `budget`."""
+    only(monkeypatch, fake("one", loads=[OOM]), FakeBackend("two", nbytes=9 * MODEL_NBYTES))
+    with vs.open(embed=None, rerank=RERANKER, budget_nbytes=2 * MODEL_NBYTES) as db:
+        db.add(DOCS)
+        assert db.search("gamma", rerank=True).degraded == ("rerank:budget",)
+
+
 def test_nothing_else_is_tried_when_the_backend_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `backend=` the database, and a cross-encoder of one's own, stay with that backend, whatever it raises."""
     one, two = fake("one", loads=[OOM], infers=[None, None, OOM]), fake("two")
@@ -97,6 +106,18 @@ def test_cross_encoder_of_ones_own_falls_back_within_its_own_budget(monkeypatch:
         answer = encoder.score_detailed("alpha", ["alpha text", "beta text"])
         assert (answer.backend, encoder.name) == ("two", RERANKER.name)
         assert answer.scores[0] > answer.scores[1]
+
+
+def test_only_the_first_backend_loads_eagerly(monkeypatch: pytest.MonkeyPatch, manager: ModelManager) -> None:
+    """A tenant's eager, pinned model is loaded and pinned where it is used, and not on what it may fall back to."""
+    only(monkeypatch, fake("one"), fake("two"))
+    eager = ModelConfig(load_policy=LoadPolicy.EAGER, pinned=True, priority=3)
+    chain = text_chain(manager, EMBEDDER, ["one", "two"], tenant="acme", config=eager)
+    assert [str(ref) for ref in chain.refs] == ["acme/test-embedder", "acme/test-embedder+two"]
+    assert manager.key_of(chain.refs[1]).backend == "two"
+    with manager.lease(chain.refs[0]):
+        assert manager.ready()
+    assert manager.status(chain.refs[1]).state == "registered"
 
 
 def test_planner_sees_the_backend_that_is_tried_first(monkeypatch: pytest.MonkeyPatch, manager: ModelManager) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backends.deadline import Deadline
 from backends.errors import DeadlineExceeded, ModelUnavailable
-from lifecycle import BudgetExhausted, LeaseTimeout, LoadFailed, QueueFull
+from lifecycle import BudgetExhausted, FallbackExhausted, LeaseTimeout, LoadFailed, QueueFull
 from vectorsearch.results import StageStats
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ class Trace:
 def degradation(stage: str, error: VectorSearchError) -> str:
     """Name why a stage was left out: `stage:budget`, `:timeout`, `:busy`, `:unavailable` or `:error`."""
     cause: BaseException | None = error
-    while isinstance(cause, LoadFailed) and cause.__cause__ is not None:
-        cause = cause.__cause__
+    while isinstance(cause, LoadFailed | FallbackExhausted):
+        cause = cause.cause if isinstance(cause, LoadFailed) else cause.exceptions[-1]
     match cause:
         case BudgetExhausted() | LeaseTimeout(waited_for="room"):
             return f"{stage}:budget"
