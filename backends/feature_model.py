@@ -23,7 +23,7 @@ from backends.analyzer import Analyzer
 from backends.base import ModelSpec
 from backends.entries import Answer, digest_of
 from backends.errors import InferenceError, InvalidInput, InvalidModel
-from backends.files import sha256_of, write_atomically
+from backends.files import sha256_of
 from backends.pooling import l2_normalize, require_finite
 from backends.tokenizer import TokenRows
 
@@ -132,15 +132,14 @@ def estimated_workspace(spec: ModelSpec) -> int:
 
 
 def save(features: Features, folder: Path, about: dict[str, Any]) -> ModelSpec:
-    """Write a fitted model into a folder, which is made, and return its spec; `about` is kept in `config.json`.
+    """Write a fitted model as a new folder, in one step, and return its spec; `about` is kept in `config.json`.
 
     Raises:
+        InvalidInput: something is there already: vectors made with a model are worth nothing without it.
         OSError: the folder can't be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as file:
-        np.savez(file, terms=features.terms, rows=features.rows)
-    Path(file.name).replace(folder / WEIGHTS_FILE)
+    check_free(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     config = {
         "model_type": MODEL_TYPE,
         "hidden_size": features.rows.shape[1],
@@ -149,8 +148,19 @@ def save(features: Features, folder: Path, about: dict[str, Any]) -> ModelSpec:
         "analysis": FeatureTokenizer(features.language).check,
         **about,
     }
-    write_atomically(folder / _CONFIG_FILE, json.dumps(config, indent=2) + "\n")
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fit-", ignore_cleanup_errors=True) as scratch:
+        made = Path(scratch) / folder.name
+        made.mkdir()
+        np.savez(made / WEIGHTS_FILE, terms=features.terms, rows=features.rows)
+        (made / _CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        made.rename(folder)
     return read_spec(folder)
+
+
+def check_free(folder: Path) -> None:
+    """Raise `InvalidInput` if something is in the way of a new model in this folder."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidInput(f"{folder} is there already: name a new folder, or remove it if no database needs it")
 
 
 def read_spec(folder: Path) -> ModelSpec:

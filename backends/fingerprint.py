@@ -26,10 +26,11 @@ AGREEMENT_QUANTISED = 0.99  # where a side quantises activations
 def agreement(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> float:
     """Return the lowest cosine of two fingerprints: row by row of float32[n, dim], or of the two float32[n] logits.
 
-    -1 if their shapes differ.
+    -1 if their shapes differ; 1 for a row of zeros on both sides, as a feature model gives for words it doesn't know.
     """
     if ours.shape != theirs.shape:
         return -1.0
     a, b = (np.atleast_2d(side).astype(np.float64) for side in (ours, theirs))
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    return float(np.min((a * b).sum(axis=1) / np.maximum(norms, np.finfo(np.float64).tiny)))
+    cosines = (a * b).sum(axis=1) / np.maximum(norms, np.finfo(np.float64).tiny)
+    return float(np.min(np.where(a.any(axis=1) | b.any(axis=1), cosines, 1.0)))

@@ -16,6 +16,7 @@ from vectorsearch.cli import (
     demo,
     doctor,
     evaluate,
+    features,
     index,
     info,
     models,
@@ -49,6 +50,7 @@ app.command("compact")(upkeep.compact)
 app.command("snapshot")(upkeep.snapshot)
 app.command("doctor", help=output.reflow(doctor.HELP))(doctor.doctor)
 models.app.command("calibrate", help=output.reflow(calibrate.HELP))(calibrate.calibrate)
+models.app.command("fit-features", help=output.reflow(features.HELP))(features.fit)
 app.add_typer(models.app, name="models")
 app.add_typer(collections.app, name="collections")
 app.command("demo")(demo.demo)
