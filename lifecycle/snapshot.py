@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -93,6 +93,19 @@ class ManagerSnapshot:
     by_tenant: Mapping[str, int]
     models: tuple[ModelStatus, ...]
     counters: Counters
+
+    def of_tenant(self, name: str) -> ManagerSnapshot:
+        """Return what a tenant may see: its own models and refs, and sums over them; counters stay those of all."""
+        own = tuple(
+            replace(model, refs=tuple(ref for ref in model.refs if ref.tenant == name))
+            for model in self.models
+            if any(ref.tenant == name for ref in model.refs)
+        )
+        by_backend: dict[str, int] = {}
+        for model in own:
+            by_backend[model.backend] = by_backend.get(model.backend, 0) + model.charged_nbytes
+        charged = self.by_tenant.get(name, 0)
+        return replace(self, models=own, by_backend=by_backend, by_tenant={name: charged}, charged_nbytes=charged)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from vectorsearch.rerankers import RerankerDesk
 from vectorsearch.searcher import Searcher
 from vectorsearch.searching import Searching
 from vectorsearch.space import EmbeddingSpace
+from vectorsearch.tenancy import Tenancy
 from vectorsearch.writer import Writer
 
 if TYPE_CHECKING:
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
     from lifecycle import ManagerSnapshot
     from vectorsearch.collection import Collection
     from vectorsearch.models import Models
+    from vectorsearch.registration import Registration
+    from vectorsearch.tenants import Tenants
     from vectorsearch.types import Document, Filter, Metadata
     from vectorsearch.upkeep import Compaction, Verification
     from vectorsearch.writer import Rows
 
 
-class Database(Searching):
+class Database(Searching, Tenancy):
     """Documents, their indexes, and the models that search them. Made by `open`; threads may share it.
 
     Close it when done, or use it as a context manager: closing writes the derived index files, unloads the
@@ -47,6 +50,8 @@ class Database(Searching):
         embedder: ModelSpec | None,
         reranker: str | Path | ModelSpec | None,
         rerank_cache_nbytes: int = 0,
+        registration: Registration,
+        tenants: Tenants | None,
         resources: ExitStack,
     ) -> None:
         self._collection = collection
@@ -55,7 +60,8 @@ class Database(Searching):
         self._resources = resources  # what closing closes, the collection first
         self._writer = Writer(collection, models, self._space)
         cache = ScoreCache(rerank_cache_nbytes) if rerank_cache_nbytes else None
-        super().__init__(Searcher(collection, models, RerankerDesk(models, reranker, cache), space=self._space))
+        Tenancy.__init__(self, models.tenant, registration, tenants)
+        Searching.__init__(self, Searcher(collection, models, RerankerDesk(models, reranker, cache), space=self._space))
 
     @property
     def embedder(self) -> ModelSpec | None:
@@ -138,8 +144,9 @@ class Database(Searching):
         return self._collection.iter()
 
     def models(self) -> ManagerSnapshot:
-        """Tell what is resident, leased and charged, and what the counters say."""
-        return self._models.manager.snapshot()
+        """Tell what is resident, leased and charged, and what the counters say; a tenant sees its own models only."""
+        snapshot = self._models.manager.snapshot()
+        return snapshot.of_tenant(self.tenant_name) if self.tenant_name else snapshot
 
     def check_health(self, threshold: float = 0.1) -> tuple[BackendHealth, ...]:
         """Return the inference backends that let down more than this share of recent calls; none if all are well.
@@ -188,10 +195,17 @@ class Database(Searching):
     def snapshot(self, path: str | Path) -> None:
         """Write a copy of the database as of this moment to the new folder `path`, while it is in use.
 
+        Registered models go with it, and tenants, each as of a moment of its own.
+
         Raises:
             NotADatabase: there is something at `path` already.
         """
-        self._collection.upkeep.snapshot(Path(path))
+        self._collection.upkeep.snapshot(Path(path), also=self._tenants.copy_into if self._tenants else None)
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether `close` was called."""
+        return self._collection.upkeep.store.closed
 
     def close(self) -> None:
         """Write derived files, unload the models and release the lock; closing again is harmless."""

@@ -7,22 +7,22 @@ import math
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from backends.errors import InvalidInput
 from lifecycle import ModelManager
 from vectorsearch import config
-from vectorsearch.collection import Collection, CollectionSettings, stored_settings
-from vectorsearch.database import Database
-from vectorsearch.models import Models
+from vectorsearch.assembly import DEFAULT, Assembly, Choices
+from vectorsearch.collection import stored_settings
+from vectorsearch.model_files import ModelFiles
 from vectorsearch.query.request import is_count
-from vectorsearch.space import digest_of, fingerprint_of
-from vectorsearch.storage.errors import SettingsMismatch
+from vectorsearch.storage.registry import Registry
 
 if TYPE_CHECKING:
     from backends.base import ModelSpec
+    from vectorsearch.database import Database
 
-DEFAULT: Final = "default"
+__all__ = ["DEFAULT", "open"]
 
 
 def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
@@ -68,36 +68,27 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
     if not isinstance(path, str | os.PathLike | None) or path == "":
         raise InvalidInput(f"path is {path!r}: name a folder, or None to keep everything in memory")
     folder = None if path is None else Path(path)
-    stored = stored_settings(folder) if folder else None
-    made_with = stored or CollectionSettings()
     budget_nbytes = _budget(budget_nbytes, manager)
     if not is_count(rerank_cache_nbytes):
         raise InvalidInput(f"rerank_cache_nbytes is {rerank_cache_nbytes!r}: it is a number of bytes, 0 or more")
-    with contextlib.ExitStack() as opened:
+    if folder is not None:
+        stored_settings(folder)  # refuses what is no database before anything is made
+    with contextlib.ExitStack() as resources:
         scratch = None
         if folder is None:
-            scratch = opened.enter_context(tempfile.TemporaryDirectory(prefix="vectorsearch-"))
-            folder = Path(scratch)
-        lives = manager or opened.enter_context(ModelManager(budget_nbytes))
-        models = Models(lives, backend)
-        embedder = _embedder(models, embed, stored)
-        settings = CollectionSettings(
-            embed=_fingerprint(embedder, stored),
-            dim=embedder.dim if embedder else None,
-            language=language if language != DEFAULT else made_with.language,
-            lexical=lexical if lexical != DEFAULT else made_with.lexical,
-            dense=dense_index,
-        )
-        collection = Collection.open(folder, settings, read_only=read_only, durable=scratch is None)
-        opened.push(contextlib.closing(collection))
-        return Database(
-            collection,
-            models,
-            embedder=embedder,
-            reranker=config.DEFAULT_RERANKER if rerank == DEFAULT else rerank,
+            scratch = folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="vectorsearch-")))
+        assembly = Assembly(
+            folder=folder,
+            manager=manager or resources.enter_context(ModelManager(budget_nbytes)),
+            backend=backend,
+            registry=Registry(folder),
+            files=ModelFiles(folder),
+            read_only=read_only,
+            durable=scratch is None,
             rerank_cache_nbytes=rerank_cache_nbytes,
-            resources=opened.pop_all(),
         )
+        choices = Choices(embed=embed, rerank=rerank, language=language, lexical=lexical, dense_index=dense_index)
+        return assembly.open_root(choices, resources)
 
 
 def _budget(budget_nbytes: object, manager: ModelManager | None) -> int:
@@ -119,31 +110,3 @@ def _budget(budget_nbytes: object, manager: ModelManager | None) -> int:
     ):
         raise InvalidInput(f"budget_nbytes is {budget_nbytes!r}: it is a number of bytes, 0 or more")
     return int(budget_nbytes)
-
-
-def _embedder(
-    models: Models, embed: str | Path | ModelSpec | None, stored: CollectionSettings | None
-) -> ModelSpec | None:
-    if embed != DEFAULT:
-        return None if embed is None else models.resolve(embed, "embed")
-    if stored is None:
-        return models.resolve(config.DEFAULT_EMBEDDER, "embed")
-    if stored.embed is None:
-        return None
-    source, _, digest = stored.embed.rpartition("@")
-    spec = models.resolve(source, "embed")
-    if not spec.digest.startswith(digest):
-        raise SettingsMismatch(
-            f"model {source!r} has changed: the database was made with digest {digest}, and it is now "
-            f"{spec.digest[: len(digest)]}: bring the old files back, or index into a new folder"
-        )
-    return spec
-
-
-def _fingerprint(embedder: ModelSpec | None, stored: CollectionSettings | None) -> str | None:
-    """Name the embedder as `fingerprint_of`, or as the database knows it already."""
-    if embedder is None:
-        return None
-    if stored and stored.embed and stored.embed.endswith(f"@{digest_of(embedder)}"):
-        return stored.embed  # the same model, wherever its folder lies now
-    return fingerprint_of(embedder)

@@ -8,7 +8,8 @@ VectorSearchError
 │   ├── EmptyQuery
 │   ├── InvalidDocument
 │   ├── NonFiniteVector
-│   └── UnknownMode
+│   ├── UnknownMode
+│   └── UnknownTenant
 ├── StoreError                     the database can't be opened, read or written
 │   ├── DamagedDatabase
 │   ├── DatabaseClosed
@@ -99,6 +100,7 @@ from vectorsearch.storage.errors import (
     StorageFull,
     StoreError,
 )
+from vectorsearch.tenants import UnknownTenant
 
 __all__ = [
     "BackendError",
@@ -143,6 +145,7 @@ __all__ = [
     "TransientBackendError",
     "UnknownMode",
     "UnknownModel",
+    "UnknownTenant",
     "UnloadFailed",
     "UnloadTimeout",
     "VectorSearchError",

@@ -9,36 +9,47 @@ from typing import TYPE_CHECKING
 from backends import catalogue, registry
 from backends.base import ModelSpec
 from backends.errors import CannotServe, InvalidInput, MissingExtra
+from backends.text_model import TextLoader
 from lifecycle import ModelRef
 from lifecycle.calibration import costs
+from lifecycle.profile import profiled_nbytes
 from lifecycle.text_chain import text_chain
 from rerank import LeasedCrossEncoder
 from vectorsearch import config
 from vectorsearch.encoder import Encoder
 from vectorsearch.query.states import ModelState
+from vectorsearch.space import digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from backends.base import Task
     from backends.health import BackendHealth
     from backends.selection import Choice, Workload
-    from lifecycle import Chain, ModelManager
+    from lifecycle import Chain, ModelConfig, ModelManager
 
 
 class Models:
     """Find models by name and hand out what leases them.
 
     `backend` is a backend's name, which is then used for everything and alone. With None each model has a chain of
-    backends, in the order that `registry.choose` gives for queries, and one for bulk work.
+    backends, in the order that `registry.choose` gives for queries, and one for bulk work. The models are charged to
+    `tenant`, whose registered ones are found first.
     """
 
-    def __init__(self, manager: ModelManager, backend: str | None = None) -> None:
+    def __init__(self, manager: ModelManager, backend: str | None = None, *, tenant: str = "") -> None:
         self.manager = manager
+        self.tenant = tenant
         self._backend = backend
+        self._find_registered: Callable[[str], tuple[ModelSpec, ModelConfig] | None] = lambda _: None
         # Protects _chains, and what is registered for them: whoever holds it may ask the manager.
         self._lock = threading.RLock()
         self._chains: dict[tuple[str, Workload], tuple[Choice, Chain]] = {}  # by digest
+        self._configs: dict[str, ModelConfig] = {}  # by digest
+
+    def use_registered(self, find: Callable[[str], tuple[ModelSpec, ModelConfig] | None]) -> None:
+        """Look names up by `find` before the catalogue."""
+        self._find_registered = find
 
     def resolve(self, model: str | Path | ModelSpec, task: Task) -> ModelSpec:
         """Return the spec of a catalogue name, a folder, or a spec, checked for its task; downloads nothing.
@@ -49,7 +60,7 @@ class Models:
         """
         if not isinstance(model, str | Path | ModelSpec):
             raise InvalidInput(f"model {model!r} is a {type(model).__name__}: give a name, a folder, or None for none")
-        spec = model if isinstance(model, ModelSpec) else catalogue.resolve(model)
+        spec = model if isinstance(model, ModelSpec) else self._named(model)
         if spec.task != task:
             raise InvalidInput(f"model {spec.name!r} is for {spec.task!r}, and {task!r} is needed here")
         return spec
@@ -83,7 +94,7 @@ class Models:
         try:
             choice, chain = self._chain(spec, "query")
         except (CannotServe, MissingExtra) as exc:
-            return ModelState(ModelRef("", spec.name), "none", resident=False, nbytes=0, unavailable=str(exc))
+            return ModelState(ModelRef(self.tenant, spec.name), "none", resident=False, nbytes=0, unavailable=str(exc))
         status = self.manager.status(chain.ref)
         return ModelState(chain.ref, status.backend, resident=status.resident, nbytes=status.nbytes, why=choice.reason)
 
@@ -96,6 +107,49 @@ class Models:
         if wanted := tuple(refs):
             self.manager.prefetch(wanted)
 
+    def begin(self, spec: ModelSpec, model_config: ModelConfig) -> None:
+        """Register a model with a config of its own; an eager one starts to load.
+
+        Raises:
+            CannotServe: no backend here can run it.
+        """
+        with self._lock:
+            if self._configs.get(spec.digest) != model_config:
+                self.forget(spec.digest)
+            self._configs[spec.digest] = model_config
+        self._chain(spec, "query")
+
+    def forget(self, digest: str) -> None:
+        """Unregister a model; what only it used is unloaded once its open leases have ended."""
+        with self._lock:
+            chains = [self._chains.pop(key) for key in list(self._chains) if key[0] == digest]
+            self._configs.pop(digest, None)
+            for ref in {ref for _, chain in chains for ref in chain.refs}:
+                self.manager.unregister(ref)
+
+    def nbytes_of(self, spec: ModelSpec) -> int:
+        """Return the bytes that the model is expected to take on the backend that a query would begin with.
+
+        Raises:
+            CannotServe: no backend here can run it.
+        """
+        first = registry.choose(spec, "query", asked=self._backend, costs=costs(spec, "query")).order[0]
+        return TextLoader(registry.get(first), measured=profiled_nbytes).estimate(spec)
+
+    def fingerprint_of(self, embedder: ModelSpec) -> str:
+        """Name an embedder so that it can be found and checked again: its name, or its folder, and its digest."""
+        found = self._find_registered(embedder.name)
+        registered = found is not None and found[0].digest == embedder.digest
+        named = embedder.name in catalogue.names() or "/" in embedder.name or not embedder.weights_file
+        return f"{embedder.name if registered or named else embedder.folder}@{digest_of(embedder)}"
+
+    def _named(self, model: str | Path) -> ModelSpec:
+        if isinstance(model, str) and (found := self._find_registered(model)) is not None:
+            spec, model_config = found
+            self._configs.setdefault(spec.digest, model_config)
+            return spec
+        return catalogue.resolve(model)
+
     def _chain(self, spec: ModelSpec, workload: Workload) -> tuple[Choice, Chain]:
         known = self._chains.get((spec.digest, workload))
         if known is not None:
@@ -105,5 +159,7 @@ class Models:
                 self._chain(spec, "query")  # first, so that what queries use goes by the model's own name
             if (spec.digest, workload) not in self._chains:
                 choice = registry.choose(spec, workload, asked=self._backend, costs=costs(spec, workload))
-                self._chains[spec.digest, workload] = choice, text_chain(self.manager, spec, choice.order)
+                own = self._configs.get(spec.digest)
+                chain = text_chain(self.manager, spec, choice.order, tenant=self.tenant, config=own)
+                self._chains[spec.digest, workload] = choice, chain
             return self._chains[spec.digest, workload]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vectorsearch import config
-from vectorsearch.space import digest_of, fingerprint_of
+from vectorsearch.space import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,4 +52,4 @@ def reindex(
             progress(done, max(done, total))
     with space.exchange(embedder):
         dim = embedder.dim or int(make([""]).shape[1])
-        return collection.exchange_vectors(new, embed=fingerprint_of(embedder), dim=dim, make=make)
+        return collection.exchange_vectors(new, embed=models.fingerprint_of(embedder), dim=dim, make=make)

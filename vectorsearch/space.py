@@ -6,7 +6,6 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from backends import catalogue
 from backends.errors import VectorSearchError
 
 if TYPE_CHECKING:
@@ -68,9 +67,3 @@ class EmbeddingSpace:
 def digest_of(embedder: ModelSpec) -> str:
     """Return the digits by which a database knows its embedder's vectors."""
     return embedder.digest[:_SHOWN_DIGITS]
-
-
-def fingerprint_of(embedder: ModelSpec) -> str:
-    """Name an embedder so that it can be found and checked again: its name, or its folder, and its digest."""
-    named = embedder.name in catalogue.names() or "/" in embedder.name or not embedder.weights_file
-    return f"{embedder.name if named else embedder.folder}@{digest_of(embedder)}"

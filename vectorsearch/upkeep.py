@@ -149,10 +149,10 @@ class Upkeep:
         self.store.vacuum()
         return Compaction(before_nbytes, folder_nbytes(self.store.folder), forgotten)
 
-    def snapshot(self, path: Path) -> None:
+    def snapshot(self, path: Path, *, also: Callable[[Path], None] | None = None) -> None:
         """Write a copy of the collection as of this moment to the new folder `path`.
 
-        The indexes' files go with it, so the copy opens as fast as the original.
+        The indexes' files go with it, so the copy opens as fast as the original. `also(folder)` may add to it.
 
         Raises:
             NotADatabase: there is something at `path` already.
@@ -170,6 +170,8 @@ class Upkeep:
                 keeper.copy_files(unfinished)
             copy_documents(self.store, unfinished)
             fsync_file(unfinished / FILE_NAME)
+            if also is not None:
+                also(unfinished)
             fsync_folder(unfinished)
             unfinished.replace(path)  # also over an empty folder
             fsync_folder(path.parent)

@@ -100,16 +100,20 @@ def _answer(encoder: CrossEncoder, line: str) -> dict[str, Any]:
     documents = asked.get("documents") if isinstance(asked, dict) else None
     if not isinstance(documents, list) or not isinstance(asked.get("query"), str):
         raise InvalidInput('a line must be {"query": "…", "documents": ["…"]}')
-    texts = [document.get("text") if isinstance(document, dict) else document for document in documents]
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InvalidInput(f"documents[{index}] has no text: give a string, or an object with 'text'")
+    texts = [_text_of(index, document) for index, document in enumerate(documents)]
     results = []
     for found in encoder.rank(asked["query"], texts):
         document = documents[found.index]
         named = {"id": document["id"]} if isinstance(document, dict) and "id" in document else {}
         results.append({"index": found.index, **named, "score": found.score})
     return {"query": asked["query"], "results": results}
+
+
+def _text_of(index: int, document: object) -> str:
+    text = document.get("text") if isinstance(document, dict) else document
+    if not isinstance(text, str):
+        raise InvalidInput(f"documents[{index}] has no text: give a string, or an object with 'text'")
+    return text
 
 
 def _order_run(

@@ -87,6 +87,12 @@ class Registry:
         """Forget a model; its files are the caller's to remove."""
         self._change("DELETE FROM models WHERE tenant = ? AND name = ?", tenant, name)
 
+    def copy_into(self, folder: Path) -> None:
+        """Copy the registry into another store's folder, if there is one."""
+        if self._path.exists():
+            with translated(self._folder), self._connection() as conn:
+                conn.execute("VACUUM INTO ?", (str(folder / FILE_NAME),))
+
     def _select(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         if not self._path.exists():
             return []

@@ -1,0 +1,201 @@
+"""Tenants of one store: what is theirs, what they share, and what they can't reach of each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import vectorsearch as vs
+from backends.errors import CannotServe, InvalidInput, UnknownModel, VectorSearchError
+from backends.fake_backend import fake_spec
+from vectorsearch.config import DEFAULT_EMBEDDER, DEFAULT_RERANKER
+from vectorsearch.tenants import UnknownTenant
+
+from .conftest import EMBEDDER, OpenDatabase, fake_backend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def digests(folder: Path) -> list[str]:
+    """Return the names of the copied models' folders."""
+    return sorted(path.name for path in (folder / "models").glob("*"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[vs.Database]:
+    """Give a store without vectors, in which any backend may serve."""
+    with vs.open(tmp_path / "db", embed=None, rerank=None, backend="onnx") as db:
+        yield db
+
+
+def test_documents_are_a_tenants_own_when_ids_are_the_same(open_database: OpenDatabase, tmp_path: Path) -> None:
+    """Nothing of one is found, counted, listed or deleted through another, or through the root."""
+    db = open_database(tmp_path / "db")
+    acme, globex = db.tenant("acme"), db.tenant("globex")
+    for who, database in (("root", db), ("acme", acme), ("globex", globex)):
+        database.add([{"id": "a", "text": f"apple of {who}", "metadata": {"owner": who}}])
+    for who, database in (("root", db), ("acme", acme), ("globex", globex)):
+        assert [document.text for document in database.iter()] == [f"apple of {who}"]
+        for mode in ("lexical", "dense", "hybrid"):
+            assert [hit.text for hit in database.search("apple", mode=mode)] == [f"apple of {who}"]
+        assert len(database.search("apple", filter={"owner": {"$in": ["root", "acme", "globex"]}})) == 1
+    assert acme.delete("a") == 1
+    assert (db.count(), acme.count(), globex.count()) == (1, 0, 1)
+
+
+def test_everything_is_there_when_the_store_is_opened_again(tmp_path: Path) -> None:
+    """Tenants, their documents, their embedders and their sizes last; a tenant is opened when it is asked for."""
+    other = fake_spec("other-embedder", dim=32)
+    backend = fake_backend()
+    with vs.open(tmp_path / "db", embed=EMBEDDER, backend=backend.name) as db:
+        db.tenant("acme", quota_nbytes=5_000_000, guaranteed_nbytes=1_000_000).add([{"id": "a", "text": "apple"}])
+        db.tenant("globex", embed=other).add([{"id": "g", "text": "grape"}])
+        with pytest.raises(InvalidInput, match="open already: give embed"):
+            db.tenant("globex", embed=EMBEDDER)
+    with vs.open(tmp_path / "db", embed=EMBEDDER, backend=backend.name) as db:
+        assert [(t.name, t.quota_nbytes, t.guaranteed_nbytes) for t in db.tenants()] == [
+            ("acme", 5_000_000, 1_000_000),
+            ("globex", None, 0),
+        ]
+        assert db.tenant("acme").search("apple", mode="dense")[0].id == "a"
+        globex = db.tenant("globex", embed=other)
+        assert globex.search("grape", mode="dense")[0].id == "g"
+        assert globex.get("g").vector.shape == (32,)  # type: ignore[union-attr]  # it is there
+        assert db.tenant("globex") is globex
+        globex.close()
+        assert db.tenant("globex", embed=other).count() == 1
+
+
+@pytest.mark.parametrize("name", ["", "Acme", "../acme", "a/b", ".hidden", "a" * 65, "ü", None])
+def test_a_tenants_name_is_refused_when_it_is_no_name(store: vs.Database, name: str) -> None:
+    """Names are folder names everywhere; nothing is made for one that can't be."""
+    with pytest.raises(InvalidInput, match="lower-case letters"):
+        store.tenant(name)
+    assert store.tenants() == ()
+
+
+def test_a_tenant_has_no_tenants_when_it_is_asked(store: vs.Database) -> None:
+    """A tenant can't reach others, or its own store."""
+    acme = store.tenant("acme")
+    for call in (lambda: acme.tenant("globex"), acme.tenants, lambda: acme.remove_tenant("acme")):
+        with pytest.raises(InvalidInput, match="'acme' is a tenant itself"):
+            call()
+    with pytest.raises(UnknownTenant):
+        store.remove_tenant("globex")
+
+
+def test_sizes_are_refused_when_they_cannot_be(store: vs.Database) -> None:
+    """A guarantee above the quota makes no tenant."""
+    with pytest.raises(InvalidInput):
+        store.tenant("acme", quota_nbytes=1, guaranteed_nbytes=2)
+    assert store.tenants() == ()
+
+
+@pytest.mark.models
+def test_one_instance_serves_when_tenants_register_the_same_weights(store: vs.Database, tmp_path: Path) -> None:
+    """It is loaded and copied once, charged in equal parts, seen by each as its own, and freed with the last."""
+    acme, globex = store.tenant("acme"), store.tenant("globex")
+    for database in (acme, globex):
+        database.add([{"id": "a", "text": "refund policy"}, {"id": "b", "text": "shipping takes a week"}])
+        database.register_model("own", DEFAULT_RERANKER, "cross-encoder", ttl_s=300)
+        assert database.search("refund", rerank="own", on_rerank_error="raise")[0].id == "a"
+    (model,) = store.models().models
+    assert [str(ref) for ref in model.refs] == ["acme/own", "globex/own"]
+    assert (model.loads, len(digests(tmp_path / "db"))) == (1, 1)
+    seen = acme.models()
+    assert [str(ref) for ref in seen.models[0].refs] == ["acme/own"]
+    assert seen.by_tenant == {"acme": seen.charged_nbytes}
+    assert abs(2 * seen.charged_nbytes - model.charged_nbytes) <= 1
+    acme.unregister_model("own")
+    with pytest.raises(UnknownModel):
+        acme.search("refund", rerank="own")
+    assert globex.search("refund", rerank="own", on_rerank_error="raise")[0].id == "a"
+    assert len(digests(tmp_path / "db")) == 1
+    store.remove_tenant("globex")
+    assert (digests(tmp_path / "db"), store.models().models) == ([], ())
+    assert [tenant.name for tenant in store.tenants()] == ["acme"]
+    assert not (tmp_path / "db" / "tenants" / "globex").exists()
+
+
+@pytest.mark.models
+def test_a_registered_model_is_no_others_when_names_are_tried(store: vs.Database) -> None:
+    """A name means what this tenant registered, else what the catalogue has; another tenant's is unknown."""
+    acme, globex = store.tenant("acme"), store.tenant("globex")
+    acme.register_model("secret-rerank", DEFAULT_RERANKER, "cross-encoder")
+    globex.add([{"id": "a", "text": "apple"}])
+    for database in (globex, store):
+        with pytest.raises(UnknownModel) as error:
+            database.search("apple", rerank="secret-rerank")
+        assert "acme" not in str(error.value)
+        assert database.registered_models() == ()
+    assert globex.models().models == ()
+
+
+@pytest.mark.models
+def test_registered_models_are_there_when_the_store_is_opened_again(tmp_path: Path) -> None:
+    """Their files lie in the store, and an embedder is found by its name wherever the store has gone."""
+    with vs.open(tmp_path / "db", embed=None, rerank=None, backend="onnx") as db:
+        acme = db.tenant("acme")
+        acme.register_model("words", DEFAULT_EMBEDDER, "embedder", load_policy="eager")
+        acme.close()
+        acme = db.tenant("acme")
+        with pytest.raises(InvalidInput, match="'cross-encode'"):
+            acme.register_model("words", DEFAULT_RERANKER, "embedder")
+        db.tenant("globex")
+        db.snapshot(tmp_path / "copy")
+    with vs.open(tmp_path / "copy", backend="onnx") as copy:
+        acme = copy.tenant("acme")
+        (model,) = acme.registered_models()
+        assert (model.name, model.task, model.source, str(model.config.load_policy)) == (
+            "words",
+            "embed",
+            DEFAULT_EMBEDDER,
+            "eager",
+        )
+        assert [tenant.name for tenant in copy.tenants()] == ["acme", "globex"]
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "task", "error"),
+    [
+        ("", DEFAULT_RERANKER, "cross-encoder", InvalidInput),
+        ("../x", DEFAULT_RERANKER, "cross-encoder", InvalidInput),
+        ("x", DEFAULT_RERANKER, "classify", InvalidInput),
+        ("x", "no-such-model", "cross-encoder", UnknownModel),
+    ],
+)
+def test_nothing_is_registered_when_the_request_is_wrong(
+    store: vs.Database, name: str, source: str, task: str, error: type[VectorSearchError]
+) -> None:
+    """The message names what is wrong, and neither files nor rows are left."""
+    with pytest.raises(error):
+        store.register_model(name, source, task)
+    with pytest.raises(InvalidInput, match="load_policy 'soon'"):
+        store.register_model("x", DEFAULT_RERANKER, "cross-encoder", load_policy="soon")
+    assert store.registered_models() == ()
+    assert digests(Path(str(store.info()["path"]))) == []
+
+
+@pytest.mark.models
+def test_nothing_is_registered_when_a_model_is_too_large(store: vs.Database, tmp_path: Path) -> None:
+    """The message says what it needs and what the quota is."""
+    acme = store.tenant("acme", quota_nbytes=1_000_000)
+    with pytest.raises(InvalidInput, match=r"needs \d+ MiB, and the quota is 1 MiB: raise the quota"):
+        acme.register_model("own", DEFAULT_RERANKER, "cross-encoder")
+    assert digests(tmp_path / "db") == []
+    assert store.tenant("acme", quota_nbytes=500_000_000) is acme
+    assert acme.register_model("own", DEFAULT_RERANKER, "cross-encoder").tenant == "acme"
+
+
+@pytest.mark.models
+def test_a_model_that_changed_is_refused_when_it_is_loaded(store: vs.Database, tmp_path: Path) -> None:
+    """The store's copy is checked at each load, and the message says what to do."""
+    store.add([{"id": "a", "text": "apple"}])
+    store.register_model("own", DEFAULT_RERANKER, "cross-encoder", ttl_s=0)
+    tokenizer = tmp_path / "db" / "models" / digests(tmp_path / "db")[0] / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace("apple", "appel"))
+    with pytest.raises((VectorSearchError, CannotServe), match="changed since"):
+        store.search("apple", rerank="own", on_rerank_error="raise")

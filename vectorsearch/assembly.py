@@ -1,0 +1,141 @@
+"""Put the parts of one store's databases together: the root's, and those of its tenants."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from vectorsearch import config
+from vectorsearch.collection import Collection, CollectionSettings, stored_settings
+from vectorsearch.database import Database
+from vectorsearch.models import Models
+from vectorsearch.registration import Registration
+from vectorsearch.space import digest_of
+from vectorsearch.storage.errors import SettingsMismatch
+from vectorsearch.tenants import Tenants
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from backends.base import ModelSpec
+    from lifecycle import ModelManager
+    from vectorsearch.model_files import ModelFiles
+    from vectorsearch.storage.registry import Registry
+
+DEFAULT: Final = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """How one database is to be opened; "default" is what it was made with. See `vectorsearch.open`."""
+
+    embed: str | Path | ModelSpec | None = DEFAULT
+    rerank: str | Path | ModelSpec | None = DEFAULT
+    language: str | None = DEFAULT
+    lexical: str = DEFAULT
+    dense_index: str = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembly:
+    """What the databases of one store have in common."""
+
+    folder: Path
+    manager: ModelManager
+    backend: str | None
+    registry: Registry
+    files: ModelFiles
+    read_only: bool
+    durable: bool
+    rerank_cache_nbytes: int
+
+    def open_root(self, choices: Choices, resources: contextlib.ExitStack) -> Database:
+        """Open the store's own database, which closes its tenants' and then `resources` when it is closed."""
+        models, registration = self._models("")
+        embedder = _embedder(models, choices.embed, stored_settings(self.folder), config.DEFAULT_EMBEDDER)
+        collection = self._collection(self.folder, choices, models, embedder)
+        resources.push(contextlib.closing(collection))
+
+        def open_one(folder: Path, name: str, **options: str | None) -> Database:
+            return self._open_tenant(folder, name, Choices(**options), database.embedder)  # type: ignore[arg-type]  # checked where they are used
+
+        tenants = Tenants(self.folder, self.registry, self.files, self.manager, open_one, read_only=self.read_only)
+        resources.callback(tenants.close)
+        database = Database(
+            collection,
+            models,
+            embedder=embedder,
+            reranker=config.DEFAULT_RERANKER if choices.rerank == DEFAULT else choices.rerank,
+            rerank_cache_nbytes=self.rerank_cache_nbytes,
+            registration=registration,
+            tenants=tenants,
+            resources=resources.pop_all(),
+        )
+        return database
+
+    def _open_tenant(self, folder: Path, name: str, choices: Choices, default: ModelSpec | None) -> Database:
+        models, registration = self._models(name)
+        embedder = _embedder(models, choices.embed, stored_settings(folder), default)
+        with contextlib.ExitStack() as resources:
+            collection = self._collection(folder, choices, models, embedder)
+            resources.push(contextlib.closing(collection))
+            return Database(
+                collection,
+                models,
+                embedder=embedder,
+                reranker=config.DEFAULT_RERANKER if choices.rerank == DEFAULT else choices.rerank,
+                rerank_cache_nbytes=self.rerank_cache_nbytes,
+                registration=registration,
+                tenants=None,
+                resources=resources.pop_all(),
+            )
+
+    def _models(self, tenant: str) -> tuple[Models, Registration]:
+        models = Models(self.manager, self.backend, tenant=tenant)
+        return models, Registration(tenant, self.registry, self.files, models)
+
+    def _collection(self, folder: Path, choices: Choices, models: Models, embedder: ModelSpec | None) -> Collection:
+        stored = stored_settings(folder)
+        made_with = stored or CollectionSettings()
+        settings = CollectionSettings(
+            embed=_fingerprint(embedder, models, stored),
+            dim=embedder.dim if embedder else None,
+            language=choices.language if choices.language != DEFAULT else made_with.language,
+            lexical=choices.lexical if choices.lexical != DEFAULT else made_with.lexical,
+            dense=choices.dense_index,
+        )
+        return Collection.open(folder, settings, read_only=self.read_only, durable=self.durable)
+
+
+def _embedder(
+    models: Models,
+    embed: str | Path | ModelSpec | None,
+    stored: CollectionSettings | None,
+    default: str | ModelSpec | None,
+) -> ModelSpec | None:
+    if embed != DEFAULT:
+        return None if embed is None else models.resolve(embed, "embed")
+    if stored is None:
+        return None if default is None else models.resolve(default, "embed")
+    if stored.embed is None:
+        return None
+    source, _, digest = stored.embed.rpartition("@")
+    if not isinstance(default, str | None) and default.digest.startswith(digest):
+        return default  # a tenant's, if it is the store's own: wherever that was found
+    spec = models.resolve(source, "embed")
+    if not spec.digest.startswith(digest):
+        raise SettingsMismatch(
+            f"model {source!r} has changed: the database was made with digest {digest}, and it is now "
+            f"{spec.digest[: len(digest)]}: bring the old files back, or index into a new folder"
+        )
+    return spec
+
+
+def _fingerprint(embedder: ModelSpec | None, models: Models, stored: CollectionSettings | None) -> str | None:
+    """Name the embedder as `Models.fingerprint_of`, or as the database knows it already."""
+    if embedder is None:
+        return None
+    if stored and stored.embed and stored.embed.endswith(f"@{digest_of(embedder)}"):
+        return stored.embed  # the same model, wherever its folder lies now
+    return models.fingerprint_of(embedder)

@@ -1,0 +1,101 @@
+"""The files of registered models: copied into the store by digest, one copy however many tenants use it."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from backends.errors import InvalidModel
+from backends.folder import read_folder
+from vectorsearch.storage.files import fsync_file, fsync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from backends.base import ModelSpec
+
+FOLDER_NAME = "models"
+_DIGITS = 32  # of the digest, in a folder's name
+_UNUSED = ("*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", ".*")  # pickles and other frameworks' weights are never read
+
+
+class ModelFiles:
+    """The models' folder of a store, shared by its tenants."""
+
+    def __init__(self, store_folder: Path) -> None:
+        self._folder = store_folder / FOLDER_NAME
+        # Copies and removals are one at a time; protects the count too. A leaf: nothing else is locked inside.
+        self._lock = threading.Lock()
+        self._held: Counter[Path] = Counter()  # copies that no row of the registry names yet
+
+    def path_of(self, digest: str) -> Path:
+        """Return the folder of a model's files, which need not exist."""
+        return self._folder / digest[:_DIGITS]
+
+    def spec_of(self, digest: str, name: str) -> ModelSpec:
+        """Return the stored model under a name, read again if a file has changed.
+
+        Raises:
+            InvalidModel: its files are missing or damaged, or not those that were registered.
+        """
+        spec = read_folder(self.path_of(digest), name=name)
+        if spec.digest != digest:
+            raise InvalidModel(f"the files of model {name!r} have changed since it was registered: register it again")
+        return spec
+
+    @contextmanager
+    def copied(self, spec: ModelSpec) -> Iterator[ModelSpec]:
+        """Copy a model's folder into the store, unless it is there, and give the spec of the copy.
+
+        For the length of the `with` block the copy is kept, whoever cleans up. It appears whole or not at all, and
+        what can run code is left out.
+
+        Raises:
+            InvalidModel: the copy is another model than the original: a file changed meanwhile, or can't be read.
+        """
+        target = self.path_of(spec.digest)
+        with self._lock:
+            self._copy(spec, target)
+            self._held[target] += 1
+        try:
+            yield self.spec_of(spec.digest, spec.name)
+        finally:
+            with self._lock:
+                self._held[target] -= 1
+
+    def _copy(self, spec: ModelSpec, target: Path) -> None:
+        if not target.exists():
+            unfinished = target.with_name(f"{target.name}.unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            self._folder.mkdir(exist_ok=True)
+            try:
+                shutil.copytree(spec.folder, unfinished, ignore=shutil.ignore_patterns(*_UNUSED))
+                for path in unfinished.rglob("*"):
+                    if path.is_file():
+                        fsync_file(path)
+                if read_folder(unfinished, name=spec.name).digest != spec.digest:
+                    raise InvalidModel(f"the files of {spec.folder} changed while they were copied: register it again")
+                unfinished.replace(target)
+                fsync_folder(self._folder)
+            except OSError as exc:
+                raise InvalidModel(f"the files of {spec.folder} can't be copied into the store: {exc}") from exc
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
+
+    def copy_into(self, store_folder: Path) -> None:
+        """Copy all models into another store's folder."""
+        with self._lock:
+            if self._folder.exists():
+                shutil.copytree(self._folder, store_folder / FOLDER_NAME)
+
+    def keep_only(self, digests: Iterable[str]) -> None:
+        """Remove the files of every model that is none of these."""
+        with self._lock:
+            kept = {self.path_of(digest) for digest in digests} | set(+self._held)
+            for path in self._folder.iterdir() if self._folder.exists() else ():
+                if path not in kept:
+                    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,176 @@
+"""Models that a tenant registers: checked and tried before they count, durable, and exchanged under searches."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backends import catalogue
+from backends.errors import InferenceError, InvalidInput, InvalidModel, UnknownModel
+from lifecycle import LoadPolicy, ModelConfig
+from vectorsearch.storage.registry import ModelRow
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from backends.base import ModelSpec, Task
+    from vectorsearch.model_files import ModelFiles
+    from vectorsearch.models import Models
+    from vectorsearch.storage.registry import Registry
+
+TASKS: dict[str, Task] = {
+    "embed": "embed",
+    "embedder": "embed",
+    "cross-encode": "cross-encode",
+    "cross-encoder": "cross-encode",
+    "rerank": "cross-encode",
+}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PROBES = ("what is a lease", ["A lease lends a model for a while.", "Rain is expected tomorrow."])
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredModel:
+    """A model by the name that its tenant gave it; `source` is what it was copied from."""
+
+    tenant: str
+    name: str
+    task: str
+    digest: str
+    source: str
+    config: ModelConfig
+
+
+class Registration:
+    """One tenant's registered models. Threads may share it; registering is one at a time.
+
+    `quota_nbytes` is what a model of the tenant may take at most, as of the last `set_quota`.
+    """
+
+    def __init__(self, tenant: str, registry: Registry, files: ModelFiles, models: Models) -> None:
+        self._tenant = tenant
+        self._registry = registry
+        self._files = files
+        self._models = models
+        self.quota_nbytes: int | None = None
+        self._lock = threading.Lock()  # one registration at a time; loads and copies happen while it is held
+        self._rows = {row.name: row for row in registry.models(tenant)}
+        models.use_registered(self.find)
+        for row in self._rows.values():
+            if _config(row).load_policy is LoadPolicy.EAGER:
+                models.begin(self._spec(row), _config(row))
+
+    def find(self, name: str) -> tuple[ModelSpec, ModelConfig] | None:
+        """Return the model that the tenant registered under a name, None if there is none.
+
+        Raises:
+            InvalidModel: its files are missing, or have changed.
+        """
+        row = self._rows.get(name)
+        return None if row is None else (self._spec(row), _config(row))
+
+    def registered(self) -> tuple[RegisteredModel, ...]:
+        """Return the tenant's models by name."""
+        return tuple(_registered(row) for _, row in sorted(self._rows.items()))
+
+    def register(self, name: str, source: str | Path, *, task: str, config: ModelConfig) -> RegisteredModel:
+        """Check a model, copy its files, try it, and let the name mean it; on any error all stays as it was.
+
+        A name that means another model already is exchanged: the new one is loaded before, searches under way end with
+        the old one, which is then unloaded.
+
+        Raises:
+            InvalidInput: the name or the task can't be used, or the model is too large for the quota or the budget.
+            UnknownModel, InvalidModel, CannotServe, ModelUnavailable: there is no such model, or it can't be served.
+            InferenceError, LifecycleError: it can't be loaded, or its answers are no numbers.
+        """
+        spec = self._checked(name, source, task)
+        with self._lock, self._files.copied(replace(spec, name=name)) as stored:
+            before = self._rows.get(name)
+            try:
+                self._models.begin(stored, config)
+                self._try(stored)
+                row = ModelRow(self._tenant, name, stored.digest, _settings(stored.task, source, config))
+                self._registry.put_model(row)
+            except BaseException:
+                self._let_go(stored)
+                raise
+            self._rows = {**self._rows, name: row}
+            if before is not None and before.digest != row.digest:
+                self._let_go_of(before)
+        return _registered(row)
+
+    def unregister(self, name: str) -> None:
+        """Forget a model; searches under way end with it, then it is unloaded, and its files go if nobody uses them.
+
+        Raises:
+            UnknownModel: there is no such model.
+        """
+        with self._lock:
+            row = self._rows.get(name)
+            if row is None:
+                raise UnknownModel(f"no model {name!r} is registered: there are {', '.join(self._rows) or 'none'}")
+            self._registry.remove_model(self._tenant, name)
+            self._rows = {other: kept for other, kept in self._rows.items() if other != name}
+            self._let_go_of(row)
+
+    def _checked(self, name: str, source: str | Path, task: str) -> ModelSpec:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidInput(f"model name {name!r}: use up to 100 letters, digits and . _ -, a letter or digit first")
+        if task not in TASKS:
+            raise InvalidInput(f"task {task!r} is unknown: use {', '.join(map(repr, TASKS))}")
+        spec = catalogue.ensure(catalogue.resolve(source))
+        if spec.task != TASKS[task]:
+            raise InvalidInput(f"{str(source)!r} is for {spec.task!r}, and was to be registered for {TASKS[task]!r}")
+        needed, budget = self._models.nbytes_of(spec), self._models.manager.budget_nbytes
+        for limit, what in ((self.quota_nbytes, "quota"), (budget, "budget")):
+            if limit is not None and needed > limit:
+                raise InvalidInput(
+                    f"model {name!r} needs {needed / 2**20:.0f} MiB, and the {what} is {limit / 2**20:.0f} MiB: "
+                    f"raise the {what}, or register a smaller model"
+                )
+        return spec
+
+    def _try(self, spec: ModelSpec) -> None:
+        query, texts = _PROBES
+        if spec.task == "embed":
+            answer = self._models.encoder(spec).encode_passages(texts).vectors
+        else:
+            answer = self._models.cross_encoder(spec).score_detailed(query, texts).scores
+        shape = (2, spec.dim) if spec.task == "embed" and spec.dim else answer.shape
+        if answer.shape != shape or not np.isfinite(answer).all():
+            raise InferenceError(f"model {spec.name!r} answered two texts with {answer.shape}: {answer.ravel()[:4]}")
+
+    def _spec(self, row: ModelRow) -> ModelSpec:
+        return self._files.spec_of(row.digest, row.name)
+
+    def _let_go_of(self, row: ModelRow) -> None:
+        try:
+            spec = self._spec(row)
+        except InvalidModel:  # its files are gone already, so nothing of it can be loaded again either
+            spec = None
+        self._let_go(spec, digest=row.digest)
+
+    def _let_go(self, spec: ModelSpec | None, *, digest: str = "") -> None:
+        """Unload what no name of the tenant means any more, and remove the files that no tenant's does."""
+        digest = digest or (spec.digest if spec else "")
+        if all(row.digest != digest for row in self._rows.values()):
+            self._models.forget(digest)
+        self._files.keep_only(row.digest for row in self._registry.models())
+
+
+def _settings(task: Task, source: str | Path, config: ModelConfig) -> dict[str, Any]:
+    return {"task": task, "source": str(source), "config": {**asdict(config), "load_policy": str(config.load_policy)}}
+
+
+def _config(row: ModelRow) -> ModelConfig:
+    stored = dict(row.settings["config"])
+    return ModelConfig(**{**stored, "load_policy": LoadPolicy(stored["load_policy"])})
+
+
+def _registered(row: ModelRow) -> RegisteredModel:
+    return RegisteredModel(row.tenant, row.name, row.settings["task"], row.digest, row.settings["source"], _config(row))

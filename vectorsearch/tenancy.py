@@ -1,0 +1,119 @@
+"""`Tenancy`: the part of a database that has models of its own registered, and, at the root of a store, tenants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from backends.errors import InvalidInput
+from lifecycle import LoadPolicy, ModelConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vectorsearch.database import Database
+    from vectorsearch.registration import RegisteredModel, Registration
+    from vectorsearch.tenants import TenantInfo, TenantOptions, Tenants
+
+
+class Tenancy:
+    """What a database can register, and whom it lets in. `Database` is one."""
+
+    def __init__(self, tenant_name: str, registration: Registration, tenants: Tenants | None) -> None:
+        self.tenant_name = tenant_name
+        self._registration = registration
+        self._tenants = tenants
+
+    @property
+    def quota_nbytes(self) -> int | None:
+        """Return the bytes that the tenant's models may take together, None if only the budget bounds them."""
+        return self._registration.quota_nbytes
+
+    @quota_nbytes.setter
+    def quota_nbytes(self, value: int | None) -> None:
+        self._registration.quota_nbytes = value
+
+    def tenant(
+        self,
+        name: str,
+        *,
+        quota_nbytes: int | None = None,
+        guaranteed_nbytes: int | None = None,
+        **options: Unpack[TenantOptions],
+    ) -> Database:
+        """Return a tenant's database in this store, made if there is none; the same one each time, closed with this.
+
+        It has documents, indexes, registered models and an embedder of its own; `options` are `embed`, `rerank`,
+        `language`, `lexical` and `dense_index` of `vectorsearch.open`, the embedder being this database's by default.
+        Models of all tenants share the budget: the tenant's may take `quota_nbytes` at most, and of what it uses,
+        `guaranteed_nbytes` never leave for another. Sizes that are not given stay as they are.
+
+        Raises:
+            InvalidInput: the name can't be used, a size is negative, it is open with other options, or this is a
+                tenant's database itself.
+        """
+        return self._root().get(name, quota_nbytes=quota_nbytes, guaranteed_nbytes=guaranteed_nbytes, **options)
+
+    def tenants(self) -> tuple[TenantInfo, ...]:
+        """Return the tenants of this store, by name."""
+        return self._root().list()
+
+    def remove_tenant(self, name: str) -> None:
+        """Remove a tenant, its documents and models; what only it used is freed.
+
+        Raises:
+            UnknownTenant: there is none of this name.
+        """
+        self._root().remove(name)
+
+    def register_model(
+        self,
+        name: str,
+        source: str | Path,
+        task: str,
+        *,
+        ttl_s: float | None = None,
+        priority: int = 0,
+        load_policy: str = LoadPolicy.LAZY,
+        warm_up: bool = True,
+        pinned: bool = False,
+        min_residency_s: float = 0.0,
+    ) -> RegisteredModel:
+        """Register a model under a name of this tenant's own, for `search(rerank=NAME)` or as an embedder.
+
+        `source` is a folder in Hugging Face layout or a catalogue name; `task` is "cross-encoder" or "embedder". The
+        files are copied into the store, and the model is loaded and tried before the name counts; a name that means a
+        model already is exchanged without a search that fails. The options are those of `lifecycle.ModelConfig`.
+
+        Raises:
+            InvalidInput: the name, the task or an option can't be used, or the model is too large.
+            UnknownModel, InvalidModel, CannotServe, ModelUnavailable: there is no such model, or it can't be served.
+            InferenceError, LifecycleError: it can't be loaded, or its answers are no numbers.
+        """
+        if load_policy not in set(LoadPolicy):
+            raise InvalidInput(f"load_policy {load_policy!r}: use {' or '.join(map(repr, map(str, LoadPolicy)))}")
+        config = ModelConfig(
+            load_policy=LoadPolicy(load_policy),
+            ttl_s=ttl_s,
+            priority=priority,
+            pinned=pinned,
+            warm_up=warm_up,
+            min_residency_s=min_residency_s,
+        )
+        return self._registration.register(name, source, task=task, config=config)
+
+    def unregister_model(self, name: str) -> None:
+        """Forget a registered model; its memory and, if no other tenant uses them, its files are freed.
+
+        Raises:
+            UnknownModel: there is none of this name.
+        """
+        self._registration.unregister(name)
+
+    def registered_models(self) -> tuple[RegisteredModel, ...]:
+        """Return the models that this tenant has registered, by name."""
+        return self._registration.registered()
+
+    def _root(self) -> Tenants:
+        if self._tenants is None:
+            raise InvalidInput(f"{self.tenant_name!r} is a tenant itself: ask the database that it belongs to")
+        return self._tenants

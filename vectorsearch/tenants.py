@@ -1,0 +1,172 @@
+"""The tenants of a store: each has a database of its own in it, and all of them share one budget for models."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from backends.errors import InvalidInput
+from vectorsearch.storage.registry import TenantRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from backends.base import ModelSpec
+    from lifecycle import ModelManager
+    from vectorsearch.database import Database
+    from vectorsearch.model_files import ModelFiles
+    from vectorsearch.storage.registry import Registry
+
+FOLDER_NAME = "tenants"
+# Lower case only: where the file system ignores case, two folders would be one.
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+class UnknownTenant(InvalidInput):
+    """The store has no tenant of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantInfo:
+    """A tenant and what it may take: at most `quota_nbytes` (None: the budget), and `guaranteed_nbytes` for sure."""
+
+    name: str
+    quota_nbytes: int | None
+    guaranteed_nbytes: int
+
+
+class TenantOptions(TypedDict, total=False):
+    """How a tenant's database is opened; see `vectorsearch.open`."""
+
+    embed: str | Path | ModelSpec | None
+    rerank: str | Path | ModelSpec | None
+    language: str | None
+    lexical: str
+    dense_index: str
+
+
+class Tenants:
+    """Open, list and remove the tenants of the store in `folder`; each is opened once and closed with the store.
+
+    `open_one(folder, name)` opens a tenant's database. Threads may share it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        registry: Registry,
+        files: ModelFiles,
+        manager: ModelManager,
+        open_one: Callable[..., Database],
+        *,
+        read_only: bool,
+    ) -> None:
+        self._folder = folder
+        self._registry = registry
+        self._files = files
+        self._manager = manager
+        self._open_one = open_one
+        self._read_only = read_only
+        # One opening or removal at a time; the databases' own locks are taken inside it.
+        self._lock = threading.RLock()
+        self._open: dict[str, Database] = {}
+        for row in registry.tenants():
+            self._apply(_info(row))
+
+    def get(
+        self,
+        name: str,
+        *,
+        quota_nbytes: int | None = None,
+        guaranteed_nbytes: int | None = None,
+        **options: Unpack[TenantOptions],
+    ) -> Database:
+        """Return a tenant's database, made if there is none; sizes that are given replace those that it has.
+
+        Raises:
+            InvalidInput: the name can't be used, a size is negative, or it is open with other options.
+            UnknownTenant: there is none, and the store is open to read.
+        """
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidInput(
+                f"tenant name {name!r}: use up to 64 lower-case letters, digits and . _ -, a letter or digit first"
+            )
+        with self._lock:
+            known = self._registry.tenant(name)
+            if known is None and self._read_only:
+                raise UnknownTenant(f"there is no tenant {name!r}, and a store that is open to read makes none")
+            before = _info(known) if known else TenantInfo(name, None, 0)
+            info = TenantInfo(
+                name,
+                before.quota_nbytes if quota_nbytes is None else quota_nbytes,
+                before.guaranteed_nbytes if guaranteed_nbytes is None else guaranteed_nbytes,
+            )
+            if known is None or info != before:
+                self._apply(info)  # refuses sizes that can't be
+            database = self._open.get(name)
+            if database is None or database.closed:
+                database = self._open[name] = self._open_one(self._folder / FOLDER_NAME / name, name, **options)
+            elif options:
+                given = ", ".join(sorted(options))
+                raise InvalidInput(f"tenant {name!r} is open already: give {given} when it is first opened")
+            if known is None or info != before:
+                sizes = {"quota_nbytes": info.quota_nbytes, "guaranteed_nbytes": info.guaranteed_nbytes}
+                self._registry.put_tenant(TenantRow(name, sizes))
+            database.quota_nbytes = info.quota_nbytes
+            return database
+
+    def list(self) -> tuple[TenantInfo, ...]:
+        """Return all tenants by name."""
+        return tuple(_info(row) for row in self._registry.tenants())
+
+    def remove(self, name: str) -> None:
+        """Remove a tenant: its documents, its models and what only it used. Searches under way end or fail cleanly.
+
+        Raises:
+            UnknownTenant: there is none.
+        """
+        with self._lock:
+            if self._registry.tenant(name) is None:
+                raise UnknownTenant(f"there is no tenant {name!r}")
+            database = self.get(name)
+            for model in database.registered_models():
+                database.unregister_model(model.name)
+            del self._open[name]
+            database.close()
+            self._registry.remove_tenant(name)
+            for ref in self._manager.registered():
+                if ref.tenant == name:
+                    self._manager.unregister(ref)
+            self._manager.set_tenant(name)
+            shutil.rmtree(self._folder / FOLDER_NAME / name)
+
+    def copy_into(self, folder: Path) -> None:
+        """Copy every tenant's database, the registered models and the registry into another store's folder."""
+        for info in self.list():
+            self.get(info.name).snapshot(folder / FOLDER_NAME / info.name)
+        self._files.copy_into(folder)
+        self._registry.copy_into(folder)
+
+    def close(self) -> None:
+        """Close every tenant's database; the first error is raised once all are closed."""
+        with self._lock:
+            opened, self._open = list(self._open.values()), {}
+        errors = []
+        for database in opened:
+            try:
+                database.close()
+            except Exception as exc:  # noqa: BLE001 -- one tenant's fault must not keep the others open
+                errors.append(exc)
+        if errors:
+            raise errors[0]
+
+    def _apply(self, info: TenantInfo) -> None:
+        self._manager.set_tenant(info.name, quota_nbytes=info.quota_nbytes, guaranteed_nbytes=info.guaranteed_nbytes)
+
+
+def _info(row: TenantRow) -> TenantInfo:
+    return TenantInfo(row.name, row.settings.get("quota_nbytes"), row.settings.get("guaranteed_nbytes", 0))
