@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from backends.base import Pooling, Task
 
 WEIGHTS_FILES = ("model.onnx", "onnx/model.onnx", "model.safetensors")
-_CONFIG_FILES = (
+# Where the file is trusted: what writes safetensors from it.
+_UNPICKLE = "if you trust it, load it with transformers and save it again with save_pretrained"
+_READ_FILES = (
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -27,6 +29,7 @@ _CONFIG_FILES = (
     "1_Pooling/config.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
+    "model.safetensors",
 )
 # These count positions from the padding token's own on.
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "camembert", "mpnet"}
@@ -44,9 +47,11 @@ def read_folder(folder: Path, *, name: str | None = None) -> ModelSpec:
     missing = [path for path in ("config.json", "tokenizer.json") if not (folder / path).is_file()]
     weights_file = next((path for path in WEIGHTS_FILES if (folder / path).is_file()), None)
     if missing or weights_file is None:
+        pickled = next((path.name for path in folder.glob("*.bin")), None) if not missing else None
         raise InvalidModel(
             f"{folder} is not a model in Hugging Face layout: it lacks {', '.join(missing) or 'weights'}; needed are "
             f"config.json, tokenizer.json and one of {', '.join(WEIGHTS_FILES)}"
+            + (f". {pickled} is a pickle, which can run code when it is read: {_UNPICKLE}" if pickled else "")
         )
     memory = cache_dir() / "folders" / f"{_state_of(folder, weights_file)}.json"
     known = _recall(memory)
@@ -73,10 +78,12 @@ def _examine(folder: Path, weights_file: str) -> ModelSpec:
             answer = replace(answer, dim=output.shape[-1])
     beside = Path(weights_file).parent
     weights = [weights_file, *(str(beside / path) for path in (graph.external if graph else ()))]
+    # PyTorch serves these where the others serve the graph: both are the model.
+    both = [*weights, "model.safetensors"] if graph and (folder / "model.safetensors").is_file() else weights
     return ModelSpec(
         name=folder.name,
         folder=folder,
-        digest=digest_of({path: sha256_of(folder / path) for path in [*weights, "tokenizer.json"]}, answer),
+        digest=digest_of({path: sha256_of(folder / path) for path in [*both, "tokenizer.json"]}, answer),
         weights_file=weights_file,
         weights_nbytes=sum((folder / path).stat().st_size for path in weights)
         + (graph.unpacked_nbytes if graph else 0),
@@ -86,6 +93,9 @@ def _examine(folder: Path, weights_file: str) -> ModelSpec:
 
 def _embedder(folder: Path, config: dict[str, Any], graph: signature.Signature | None) -> Answer:
     modules = _json(folder / "modules.json", default=None)
+    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules or ()]
+    if unknown := sorted({*kinds} - {"Transformer", "Pooling", "Normalize"}):
+        raise InvalidModel(f"{folder / 'modules.json'} has {', '.join(unknown)} after the model, which is not served")
     prompts = _json(folder / "config_sentence_transformers.json").get("prompts") or {}
     dim = config.get("hidden_size") or config.get("dim")
     return Answer(
@@ -94,7 +104,7 @@ def _embedder(folder: Path, config: dict[str, Any], graph: signature.Signature |
         dim=int(dim) if dim else None,
         pooling=_pooling(folder, graph),
         # Without modules.json nothing says how vectors compare; length 1 makes inner product and cosine agree.
-        normalize=modules is None or any(str(module.get("type", "")).endswith("Normalize") for module in modules),
+        normalize=modules is None or "Normalize" in kinds,
         query_prefix=prompts.get("query", ""),
         passage_prefix=prompts.get("passage", prompts.get("document", "")),
     )
@@ -151,7 +161,7 @@ def _json(path: Path, default: Any = {}) -> Any:  # noqa: ANN401, B006  (any JSO
 
 def _state_of(folder: Path, weights_file: str) -> str:
     """Return a key that changes when any file does that the spec is read from."""
-    paths: Iterable[Path] = (folder / path for path in (*_CONFIG_FILES, weights_file))
+    paths: Iterable[Path] = (folder / path for path in (*_READ_FILES, weights_file))
     # External weights lie beside the graph under names that only the graph knows.
     beside = sorted(path for path in (folder / weights_file).parent.iterdir() if path.is_file())
     return state_key((*paths, *beside))

@@ -50,7 +50,7 @@ class OnnxBackend:
             return Serves(
                 ok=False,
                 reason=f"it reads model.onnx, and {spec.name!r} has only {spec.weights_file or 'no weights'}: "
-                "export the model to ONNX, into model.onnx beside it",
+                f"run 'vectorsearch models export {spec.name}'",
             )
         if importlib.util.find_spec("onnxruntime") is None:
             return Serves(ok=False, reason="onnxruntime is not installed: pip install onnxruntime")

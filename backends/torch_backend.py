@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backends.base import Serves
+from backends.entries import ENTRIES
 from backends.errors import InvalidModel, MissingExtra, TransientBackendError
 from backends.memory import trim
 from backends.onnx_backend import usable_cores
@@ -54,7 +55,8 @@ class TorchBackend:
             return Serves(ok=False, reason=f"{missing[0]} is not installed: pip install 'vectorsearch[torch]'")
         if spec.weights_file != SAFETENSORS and not _lies_beside(spec):
             is_graph = spec.weights_file.endswith(".onnx")
-            step = f": run 'vectorsearch models export {spec.name} --to safetensors'" if is_graph else ""
+            known_as = spec.name if spec.name in ENTRIES else spec.folder
+            step = f": run 'vectorsearch models export {known_as} --to safetensors'" if is_graph else ""
             return Serves(
                 ok=False,
                 reason=f"it reads {SAFETENSORS}, and {spec.name!r} has only {spec.weights_file or 'no weights'}{step}",

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from backends.base import TokenBatch
-from backends.errors import DeadlineExceeded, InferenceError, TransientBackendError
+from backends.batching import Batching
+from backends.errors import InferenceError, TransientBackendError
 from backends.memory import trim
 from backends.pooling import l2_normalize, require_finite
 from backends.torch_backend import PART_TOKENS, is_out_of_memory
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ACCELERATOR_TOKENS = 32_768  # of a part there
+PARTS_A_CORE = 2  # in a full batch
+STREAMS = 2  # batches at once: the next one's parts follow those of the last without a gap
+ACCELERATOR_TOKENS = 32_768  # of a batch there, which is one part
 
 
 class Encoder(Protocol):
@@ -81,9 +84,6 @@ class TorchModel:
         self._nbytes = encoder.nbytes + nbytes
         self._workers = workers
         self._pid = os.getpid()
-        # Guards `_encoder`, and lets one batch in at a time: a batch already uses every core, and a further one would
-        # take a workspace that nobody was charged for. Taken last; nothing is locked inside.
-        self._turn = threading.Lock()
         self._encoder: Encoder | None = encoder
 
     @property
@@ -96,6 +96,13 @@ class TorchModel:
         """Return the device, runtime and precision, such as `cpu:torch:bfloat16`."""
         return self._device
 
+    @property
+    def batching(self) -> Batching:
+        """Return what batches it wants: some parts for each core, so that all end at about the same time."""
+        if self._place.type != "cpu":
+            return Batching(ACCELERATOR_TOKENS)
+        return Batching(PARTS_A_CORE * PART_TOKENS * self._workers.cores, streams=STREAMS)
+
     def infer(self, batch: TokenBatch) -> NDArray[np.float32]:
         """Return float32[n, dim] or float32[n] logits; see `LoadedModel.infer`."""
         return self._infer(batch, None)
@@ -106,8 +113,7 @@ class TorchModel:
 
     def close(self) -> None:
         """Free the weights and end the threads; waits for a batch that is under way."""
-        with self._turn:
-            self._encoder = None
+        self._encoder = None
         self._workers.close()
         gc.collect()
         trim()
@@ -118,23 +124,21 @@ class TorchModel:
             raise InferenceError(
                 f"model {self._spec.name!r} was loaded before this process was forked: load it again in the child"
             )
-        if not self._turn.acquire(timeout=-1 if deadline is None else deadline.left_s):
-            raise DeadlineExceeded(f"model {self._spec.name!r} was busy with other runs until the time was up")
-        try:
-            if self._encoder is None:
-                raise InferenceError(f"model {self._spec.name!r} is closed")
-            answers = self._run(self._encoder, batch, deadline)
-        finally:
-            self._turn.release()
+        encoder = self._encoder
+        if encoder is None:
+            raise InferenceError(f"model {self._spec.name!r} is closed")
+        answers = self._run(encoder, batch, deadline)
         require_finite(answers, self._spec.name)
         return l2_normalize(answers) if self._spec.task == "embed" and self._spec.normalize else answers
 
     def _run(self, encoder: Encoder, batch: TokenBatch, deadline: Deadline | None) -> NDArray[np.float32]:
         most = PART_TOKENS if self._place.type == "cpu" else ACCELERATOR_TOKENS
         parts = cut(batch, parts=self._workers.cores, most=most)
-        futures = [self._workers.submit(partial(self._part, encoder, part, deadline)) for part in parts]
-        wait(futures)
+        futures: list[Future[NDArray[np.float32]]] = []
         try:
+            # Batches of several callers share the threads, so no more parts are in memory than there are cores.
+            futures += (self._workers.submit(partial(self._part, encoder, part, deadline)) for part in parts)
+            wait(futures)
             return np.concatenate([future.result() for future in futures])
         except (RuntimeError, MemoryError, IndexError, ValueError) as exc:
             kind = TransientBackendError if is_out_of_memory(exc) else InferenceError

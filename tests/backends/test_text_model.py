@@ -62,7 +62,7 @@ def test_length_is_the_shorter_when_a_call_asks_for_one() -> None:
 
 def test_reason_is_told_when_no_backend_serves_a_listed_model() -> None:
     """A catalogue model without an ONNX graph is refused with what it lacks."""
-    with pytest.raises(CannotServe, match=r"has only model\.safetensors: export"):
+    with pytest.raises(CannotServe, match=r"has only model\.safetensors: run 'vectorsearch models export"):
         text_model.loader_for(catalogue.resolve("all-MiniLM-L6-v2"), backend="onnx")
 
 

@@ -50,9 +50,9 @@ def folder_of(make_folder: Callable[..., Path]) -> Callable[..., Path]:
         )
         module = getattr(transformers, f"{family}ForSequenceClassification" if classify else f"{family}Model")(made)
         with torch.no_grad():
-            for name, value in module.named_parameters():
-                if name.endswith("bias"):  # transformers starts them at zero, which would hide one left out
-                    value.normal_(std=0.3)
+            for value in module.parameters():
+                if value.ndim == 1:  # all alike at first, which would hide one left out or taken for another
+                    value.add_(torch.randn(value.shape), alpha=0.3)
         module.save_pretrained(folder)
         return folder
 
@@ -203,9 +203,10 @@ def test_precision_is_measured_when_none_is_asked_for(
 
 def test_files_are_asked_for_when_only_a_graph_is_there(make_folder: Any) -> None:
     """A model without safetensors is refused with the command that makes them."""
-    answer = registry.get("torch").can_serve(catalogue.resolve(make_folder()))
+    folder = make_folder()
+    answer = registry.get("torch").can_serve(catalogue.resolve(folder))
     assert not answer
-    assert "has only model.onnx: run 'vectorsearch models export tiny --to safetensors'" in answer.reason
+    assert f"has only model.onnx: run 'vectorsearch models export {folder} --to safetensors'" in answer.reason
 
 
 def test_architecture_is_refused_when_only_the_folder_has_code_for_it(folder_of: Any) -> None:

@@ -1,15 +1,17 @@
-"""`vectorsearch models`: list, fetch and show the models of the catalogue."""
+"""`vectorsearch models`: list, fetch, show, measure and export the models of the catalogue."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from backends import catalogue, registry
+from backends import export as exports
 from lifecycle import profile as profiles
 from vectorsearch.cli import output
 from vectorsearch.cli.opening import BackendName, download_meter, fetch_models
@@ -89,6 +91,43 @@ def profile(
     fetch_models([spec])
     found = profiles.measure(spec, chosen, progress=lambda step: output.print_note(f"{spec.name} on {chosen}: {step}"))
     facts = {"model": found.model, "backend": found.backend, **_figures(found)}
+    if as_json:
+        output.print_json(facts)
+        return
+    output.print_facts(facts)
+
+
+@app.command()
+def export(
+    name: Annotated[str, typer.Argument(help="A name of the catalogue, a folder, or a hub name.", metavar="NAME")],
+    *,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write; by default NAME-FORM here.", metavar="DIR")
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", help="Form to write; by default the one that the model lacks.", metavar="onnx|safetensors"
+        ),
+    ] = None,
+    as_json: output.Json = False,
+) -> None:
+    """Write a model in its other form, into a folder that can be named like a model: ONNX, or safetensors.
+
+    Safetensors become a portable ONNX graph, which every backend serves. An ONNX graph, int8 ones too, becomes float32
+    weights, which PyTorch can serve and train. The folder is there only if both forms were compared and agree.
+    """
+    if to not in (None, *get_args(exports.Form)):
+        raise typer.BadParameter(f"{to!r} is none of {', '.join(get_args(exports.Form))}", param_hint="--to")
+    spec = catalogue.resolve(name)
+    form = cast("exports.Form", to) if to else exports.other_form(spec)
+    fetch_models([spec])
+    folder = out or Path(f"{spec.name.replace('/', '-')}-{form}")
+    made = exports.export(spec, folder, form=form, progress=lambda step: output.print_note(f"{spec.name}: {step}"))
+    if made.unsupported:
+        output.print_warning(f"only ONNX Runtime can serve it: others lack {', '.join(made.unsupported)}")
+    facts = {"model": spec.name, "form": form, "folder": str(made.spec.folder), "max_difference": made.max_difference}
+    facts |= {"unsupported": list(made.unsupported), "digest": made.spec.digest}
     if as_json:
         output.print_json(facts)
         return
