@@ -45,7 +45,9 @@ PRECISIONS = ("float32", "int8")
 UNPACKED_FACTOR = 3.0
 WEIGHTS_FACTOR = 1.05
 WORKSPACE_NBYTES_PER_TOKEN = 32 * 1024
-PROGRAMS = 48  # of so many shapes kept; about 0.2 MB each
+PROGRAMS = 24  # of so many shapes kept; up to 1 MB each
+# What resident memory grows by besides: the matrix library's buffers, programs, what the allocator keeps.
+OVERHEAD_NBYTES = 40 << 20
 
 
 def backend() -> Backend:
@@ -103,7 +105,8 @@ class NumpyBackend:
         path = spec.folder / spec.weights_file
         packed = path.is_file() and "MatMulInteger" in operators(path)
         factor = UNPACKED_FACTOR if packed or not path.is_file() else WEIGHTS_FACTOR
-        return int(spec.weights_nbytes * factor) + max(TOKEN_BUDGET, spec.max_length) * WORKSPACE_NBYTES_PER_TOKEN
+        workspace = max(TOKEN_BUDGET, spec.max_length) * WORKSPACE_NBYTES_PER_TOKEN
+        return int(spec.weights_nbytes * factor) + workspace + OVERHEAD_NBYTES
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Load the graph; see `Backend.load_model`."""
@@ -146,11 +149,12 @@ class NumpyModel:
             raise InvalidModel(f"model {spec.name!r} gives vectors of {width} numbers, its description says {spec.dim}")
         self._graph = graph.without(self._weights.packed)
         batches = max(1, TOKEN_BUDGET / spec.max_length)
-        self._nbytes = self._graph.nbytes + self._weights.nbytes + int(longest.workspace_nbytes * batches)
+        weights = self._graph.nbytes + self._weights.nbytes
+        self._nbytes = weights + int(longest.workspace_nbytes * batches) + OVERHEAD_NBYTES
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the weights, as they are kept, and of the workspace of the largest batch."""
+        """Return the bytes of the weights, as they are kept, of the largest batch's workspace, and of the overhead."""
         return self._nbytes
 
     @property
