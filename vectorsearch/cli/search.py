@@ -49,6 +49,39 @@ SvgFile = Annotated[
     Path | None,
     typer.Option("--svg", help="Write the stages as a timeline to this file.", dir_okay=False, metavar="FILE"),
 ]
+Blend = Annotated[
+    float | None,
+    typer.Option(
+        help="Weight of the rerank score beside the first stage's, 0 to 1; by default it decides alone.",
+        min=0,
+        max=1,
+        metavar="W",
+        show_default=False,
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds that the search may take; what is late is left out. The loading of models counts.",
+        metavar="S",
+        show_default=False,
+    ),
+]
+Filters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        help="Only documents whose metadata has this; may be repeated. Numbers, true, false and null are read as "
+        """such; "quotes" make text of them. Or a whole filter as JSON: '{"year": {"$gte": 2020}}'.""",
+        metavar="KEY=VALUE|JSON",
+    ),
+]
+MinScore = Annotated[
+    float | None, typer.Option(help="Drop hits whose rerank score is lower.", metavar="X", show_default=False)
+]
+FusionName = Annotated[
+    str, typer.Option(help=f"How hybrid lists are merged: {', '.join(get_args(Fusion))}.", metavar="NAME")
+]
 
 
 def search(
@@ -64,39 +97,11 @@ def search(
         int | None,
         typer.Option(help="How many hits the reranker reads; the larger of k and 50 by default.", min=0, metavar="N"),
     ] = None,
-    min_score: Annotated[
-        float | None, typer.Option(help="Drop hits whose rerank score is lower.", metavar="X", show_default=False)
-    ] = None,
-    blend: Annotated[
-        float | None,
-        typer.Option(
-            help="Weight of the rerank score beside the first stage's, 0 to 1; by default it decides alone.",
-            min=0,
-            max=1,
-            metavar="W",
-            show_default=False,
-        ),
-    ] = None,
-    fusion: Annotated[
-        str, typer.Option(help=f"How hybrid lists are merged: {', '.join(get_args(Fusion))}.", metavar="NAME")
-    ] = "rrf",
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds that the search may take; what is late is left out. The loading of models counts.",
-            metavar="S",
-            show_default=False,
-        ),
-    ] = None,
-    filters: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--filter",
-            help="Only documents whose metadata has this; may be repeated. Numbers, true, false and null are read as "
-            """such; "quotes" make text of them. Or a whole filter as JSON: '{"year": {"$gte": 2020}}'.""",
-            metavar="KEY=VALUE|JSON",
-        ),
-    ] = None,
+    min_score: MinScore = None,
+    blend: Blend = None,
+    fusion: FusionName = "rrf",
+    timeout: Timeout = None,
+    filters: Filters = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print the plan and what each stage did.")] = False,
     svg: SvgFile = None,
     backend: BackendName = None,
