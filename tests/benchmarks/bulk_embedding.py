@@ -23,7 +23,6 @@ import numpy as np
 
 from backends import catalogue, registry
 from backends.batching import batches, collate
-from backends.export import export
 from backends.pooling import answer
 from backends.text_model import TextLoader
 from backends.tokenizer import FolderTokenizer
@@ -185,6 +184,8 @@ def main() -> None:
     spec = catalogue.pull(args.model)
     with tempfile.TemporaryDirectory() as folder:
         if not spec.weights_file.endswith(".onnx"):
+            from backends.export import export  # noqa: PLC0415  (needs PyTorch)
+
             spec = export(spec, Path(folder) / args.model).spec
         result: dict[str, Any] = {"model": args.model, "gflop_per_s": matrix_limit()}
         result["systems"] = measure(spec, texts, args.only, args.rounds)
