@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-MOST_TERMS = 100_000
+MOST_TERMS = 1 << 16
 ITERATIONS = 4
 _OVERSAMPLED = 32  # columns beside those wanted, so that the last of these converge too
 _BLOCK_DOCUMENTS = 256
@@ -82,11 +82,11 @@ class TermCounts:
         """Return the documents over these terms: (1 + ln count) idf, each row brought to length 1."""
         sizes = np.array([0, *map(len, self._terms)])
         found, counts = np.concatenate(self._terms), np.concatenate(self._counts)
-        places = np.searchsorted(terms, found)
+        places = np.searchsorted(terms, found).astype(np.int32)
         places[places == len(terms)] = 0
         known = terms[places] == found
-        owner = np.repeat(np.arange(len(self)), sizes[1:])[known]
-        columns = places[known].astype(np.int32)
+        owner = np.repeat(np.arange(len(self), dtype=np.int32), sizes[1:])[known]
+        columns = places[known]
         values = (1 + np.log(counts[known], dtype=np.float32)) * idf[columns]
         per_document = np.bincount(owner, minlength=len(self))
         norms = np.sqrt(np.bincount(owner, values * values, len(self))).astype(np.float32)

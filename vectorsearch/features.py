@@ -28,8 +28,8 @@ def fit_features(
 ) -> ModelSpec:
     """Fit a feature model on all documents of a database and save it as a new folder; the database stays as it is.
 
-    The folder can be given as `embed` wherever a model can. Documents are read one by one; what is held of each is 8
-    bytes for each different word, and a few hundred documents at a time as a dense block.
+    The folder can be given as `embed` wherever a model can. Documents are read one by one; what is held of each are
+    some tens of bytes for each different word, and a few hundred documents at a time as a dense block.
 
     Args:
         db: its language decides on stemming and stop words.
