@@ -162,6 +162,11 @@ class NumpyModel:
         """Return `cpu:numpy:` and the precision."""
         return self._device
 
+    @property
+    def compiled(self) -> tuple[tuple[int, int], ...]:
+        """Return the (rows, length) of the programs kept, the one used last at the end."""
+        return tuple(self._programs)
+
     def infer(self, batch: TokenBatch) -> NDArray[np.float32]:
         """Return float32[n, dim] or float32[n] logits; see `LoadedModel.infer`."""
         return self._answer(batch, None)

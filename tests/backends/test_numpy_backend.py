@@ -242,7 +242,7 @@ def test_programs_are_bounded_when_many_shapes_come(load_numpy: Any, monkeypatch
         batch = replace(batch, input_ids=batch.input_ids % 14)
         made = model.infer(batch)
         np.testing.assert_array_equal(answers.setdefault(length, made), made)
-    assert list(model._programs) == [(2, 4), (2, 2), (2, 5)]
+    assert model.compiled == ((2, 4), (2, 2), (2, 5))
 
 
 def test_answers_are_right_when_sixteen_threads_ask(load_numpy: Any) -> None:
