@@ -7,6 +7,7 @@ every program. What was measured is in README.md, JAX.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import threading
@@ -41,7 +42,7 @@ STREAMS = 2  # batches at once, where there are so many cores: what one core can
 # Of the bytes in the file; of 8-bit ones, and of floats, whose matrices may become bfloat16 and whose tables don't.
 UNPACKED_FACTOR = {"float32": 3.2, "bfloat16": 2.0, "int8": 1.2}
 WEIGHTS_FACTOR = 1.1
-WORKSPACE_NBYTES_PER_TOKEN = 24 * 1024
+WORKSPACE_NBYTES_PER_TOKEN = 64 * 1024  # compiled code included
 
 
 def backend() -> Backend:
@@ -215,6 +216,7 @@ class JaxModel:
         finally:
             for _ in range(self._streams):
                 self._turns.release()
+        gc.collect()  # what JAX traced refers to itself, and holds the compiled code: 60 MB of a small model
         trim()
 
     def _run(self, batch: TokenBatch, taken: slice, shape: tuple[int, int]) -> NDArray[np.float32]:
