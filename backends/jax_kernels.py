@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # Sums are always float32, and a float32 product is one on an accelerator too (its default there is fewer bits).
 _FLOAT_SUMS: Mapping[str, Any] = {"preferred_element_type": jnp.float32, "precision": lax.Precision.HIGHEST}
 _TINY = float(np.finfo(np.float32).tiny)
+# Scores that are made at once. XLA's kernel library allocates them anew each time, and beyond some 16 MB the C library
+# takes every page from the system and gives it back, which doubled the time of 384 tokens and more.
+_SCORES = 3 << 20
 _LOWEST = -1e30  # stands for -inf in a mask: as good as that beside any score, and no NaN where a whole row is masked
 _INTEGERS = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
@@ -63,17 +66,37 @@ def _attention(product_type: Any, node: Node, *operands: Any) -> Array:  # noqa:
     def split(x: Array) -> Array:
         return x.astype(product_type).reshape(rows, -1, heads, x.shape[2] // heads).transpose(0, 2, 1, 3)
 
-    # Written as XLA's processor back end recognises it whole: both sides of the first product contract their last axis,
-    # and nothing but the mask stands between the products.
-    scores = jnp.einsum("bhqd,bhkd->bhqk", split(q * node.attributes["scale"]), split(k), **_FLOAT_SUMS)
+    q, k, v = split(q * node.attributes["scale"]), split(k), split(v)
+    parts = -(-rows * heads * length * k.shape[2] // _SCORES)
+    size = -(-length // parts)
+    contexts = [
+        _attend(q[:, :, start : start + size], k, v, _rows_of(mask, start, size)) for start in range(0, length, size)
+    ]
+    context = jnp.concatenate(contexts, axis=2)
+    if mask is not None and node.attributes["empty_rows_are_zero"]:
+        context = jnp.where(jnp.isneginf(mask.max(axis=-1, keepdims=True)), 0, context)
+    return context.transpose(0, 2, 1, 3).reshape(rows, length, -1)
+
+
+def _attend(q: Array, k: Array, v: Array, mask: Array | None) -> Array:
+    """Return float32[rows, heads, queries, d], of float[rows, heads, …, d] each.
+
+    Written as XLA's processor back end recognises it whole: both sides of the first product contract their last axis,
+    and nothing but the mask stands between the products.
+    """
+    scores = jnp.einsum("bhqd,bhkd->bhqk", q, k, **_FLOAT_SUMS)
     if mask is not None:
         scores = scores + jnp.maximum(mask, _LOWEST)
     weights = jnp.exp(scores - scores.max(axis=-1, keepdims=True))
     total = weights.sum(axis=-1, keepdims=True)
-    context = jnp.einsum("bhqk,bhkd->bhqd", weights.astype(product_type), split(v), **_FLOAT_SUMS) / total
-    if mask is not None and node.attributes["empty_rows_are_zero"]:
-        context = jnp.where(jnp.isneginf(mask.max(axis=-1, keepdims=True)), 0, context)
-    return context.transpose(0, 2, 1, 3).reshape(rows, length, -1)
+    return jnp.einsum("bhqk,bhkd->bhqd", weights.astype(q.dtype), v, **_FLOAT_SUMS) / total
+
+
+def _rows_of(mask: Array | None, start: int, size: int) -> Array | None:
+    """Return the part of a mask for these queries, where it has one for each."""
+    if mask is None or mask.ndim < 2 or mask.shape[-2] == 1:  # noqa: PLR2004  (queries, keys)
+        return mask
+    return mask[..., start : start + size, :]
 
 
 def _quantised_matmul(
