@@ -105,7 +105,7 @@ def ensure(spec: ModelSpec, progress: Callable[[Progress], None] | None = None) 
             )
     elif spec.weights_file and not (spec.folder / spec.weights_file).is_file():
         raise InvalidModel(f"model {spec.name!r} has no file {spec.folder / spec.weights_file}: put it back")
-    elif spec.weights_file and read_folder(spec.folder, name=spec.name).digest != spec.digest:
+    elif spec.weights_file and read_folder(spec.folder, name=spec.name, anew=spec.checked).digest != spec.digest:
         raise InvalidModel(
             f"the files in {spec.folder} have changed since {spec.name!r} was registered: register again"
         )

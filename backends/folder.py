@@ -35,8 +35,10 @@ _READ_FILES = (
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "camembert", "mpnet"}
 
 
-def read_folder(folder: Path, *, name: str | None = None) -> ModelSpec:
+def read_folder(folder: Path, *, name: str | None = None, anew: bool = False) -> ModelSpec:
     """Return the model in this folder; what was read is remembered until a file's size or time changes.
+
+    With `anew` it is read whatever is remembered.
 
     Raises:
         InvalidModel: a file that is needed is missing or damaged, or the model can't rank: the message says which.
@@ -54,7 +56,7 @@ def read_folder(folder: Path, *, name: str | None = None) -> ModelSpec:
             + (f". {pickled} is a pickle, which can run code when it is read: {_UNPICKLE}" if pickled else "")
         )
     memory = cache_dir() / "folders" / f"{_state_of(folder, weights_file)}.json"
-    known = _recall(memory)
+    known = None if anew else _recall(memory)
     if known is None:
         known = _examine(folder, weights_file)
         _remember(memory, known)

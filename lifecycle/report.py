@@ -49,6 +49,22 @@ def holders(keeper: Keeper, state: State) -> tuple[Holder, ...]:
     return tuple(sorted(found, key=lambda holder: -holder.nbytes))
 
 
+def _seen_by(lease: LeaseSet, keeper: Keeper, state: State) -> tuple[Holder, ...]:
+    """Return the holders as a caller may see them: its tenants' own models by name, all others as one."""
+    tenants = {ref.tenant for ref in lease.refs}
+    if "" in tenants:  # the program's own models, not a tenant's
+        return holders(keeper, state)
+    own, leases, nbytes = [], 0, 0
+    for g in state.generations.values():
+        names = [f"'{ref}'" for ref in _refs(keeper, g.key) if ref.tenant in tenants]
+        if names:
+            own.append(Holder(" = ".join(names), g.phase.value, _leases(state, g), g.charged_nbytes))
+        else:
+            leases, nbytes = leases + _leases(state, g), nbytes + g.charged_nbytes
+    others = [Holder("others", "in all", leases, nbytes)] if nbytes else []
+    return (*sorted(own, key=lambda holder: -holder.nbytes), *others)
+
+
 def waiting(keeper: Keeper, now: float) -> tuple[Waiter, ...]:
     """Return who waits, the first in the queue first."""
     return tuple(
@@ -91,7 +107,7 @@ def refusal(keeper: Keeper, lease: LeaseSet, why: signals.Why, state: State) -> 
                 needed_nbytes=needed,
                 budget_nbytes=state.limits.budget_nbytes,
                 idle_nbytes=idle_nbytes(state),
-                holders=holders(keeper, state),
+                holders=_seen_by(lease, keeper, state),
             )
         case signals.Broken(key, cause, retry_after_s):
             refs = (ref for ref, its in zip(lease.refs, lease.keys, strict=True) if its == key)
@@ -100,7 +116,7 @@ def refusal(keeper: Keeper, lease: LeaseSet, why: signals.Why, state: State) -> 
             failed.__cause__ = cause
             return failed
         case signals.TimedOut(waited_for):
-            held = holders(keeper, state)
+            held = _seen_by(lease, keeper, state)
             return LeaseTimeout(names, timeout_s=lease.timeout_s, waited_for=waited_for, holders=held)
         case signals.TooSlow() | signals.Full() | signals.Closed():
             return _not_queued(names, lease, why, state)

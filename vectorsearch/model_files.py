@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backends.errors import InvalidModel
@@ -45,7 +46,7 @@ class ModelFiles:
         spec = read_folder(self.path_of(digest), name=name)
         if spec.digest != digest:
             raise InvalidModel(f"the files of model {name!r} have changed since it was registered: register it again")
-        return spec
+        return replace(spec, checked=True)
 
     @contextmanager
     def copied(self, spec: ModelSpec) -> Iterator[ModelSpec]:

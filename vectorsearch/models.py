@@ -114,7 +114,8 @@ class Models:
             CannotServe: no backend here can run it.
         """
         with self._lock:
-            if self._configs.get(spec.digest) != model_config:
+            known = self._chains.get((spec.digest, "query"))
+            if self._configs.get(spec.digest) != model_config or (known and known[1].refs[0].name != spec.name):
                 self.forget(spec.digest)
             self._configs[spec.digest] = model_config
         self._chain(spec, "query")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backends import catalogue
-from backends.errors import InferenceError, InvalidInput, InvalidModel, UnknownModel
+from backends.errors import InferenceError, InvalidInput, UnknownModel
 from lifecycle import LoadPolicy, ModelConfig
+from lifecycle.config import merge_configs
 from vectorsearch.storage.registry import ModelRow
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Registration:
         models.use_registered(self.find)
         for row in self._rows.values():
             if _config(row).load_policy is LoadPolicy.EAGER:
-                models.begin(self._spec(row), _config(row))
+                models.begin(self._spec(row), self._in_force(row.digest))
 
     def find(self, name: str) -> tuple[ModelSpec, ModelConfig] | None:
         """Return the model that the tenant registered under a name, None if there is none.
@@ -71,7 +72,7 @@ class Registration:
             InvalidModel: its files are missing, or have changed.
         """
         row = self._rows.get(name)
-        return None if row is None else (self._spec(row), _config(row))
+        return None if row is None else (self._spec(row), self._in_force(row.digest))
 
     def registered(self) -> tuple[RegisteredModel, ...]:
         """Return the tenant's models by name."""
@@ -91,17 +92,18 @@ class Registration:
         spec = self._checked(name, source, task)
         with self._lock, self._files.copied(replace(spec, name=name)) as stored:
             before = self._rows.get(name)
+            row = ModelRow(self._tenant, name, stored.digest, _settings(stored.task, source, config))
+            rows, self._rows = self._rows, {**self._rows, name: row}
             try:
-                self._models.begin(stored, config)
+                self._settle(row.digest)
                 self._try(stored)
-                row = ModelRow(self._tenant, name, stored.digest, _settings(stored.task, source, config))
                 self._registry.put_model(row)
             except BaseException:
-                self._let_go(stored)
+                self._rows = rows
+                self._settle(row.digest)
                 raise
-            self._rows = {**self._rows, name: row}
             if before is not None and before.digest != row.digest:
-                self._let_go_of(before)
+                self._settle(before.digest)
         return _registered(row)
 
     def unregister(self, name: str) -> None:
@@ -116,7 +118,7 @@ class Registration:
                 raise UnknownModel(f"no model {name!r} is registered: there are {', '.join(self._rows) or 'none'}")
             self._registry.remove_model(self._tenant, name)
             self._rows = {other: kept for other, kept in self._rows.items() if other != name}
-            self._let_go_of(row)
+            self._settle(row.digest)
 
     def _checked(self, name: str, source: str | Path, task: str) -> ModelSpec:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -148,19 +150,18 @@ class Registration:
     def _spec(self, row: ModelRow) -> ModelSpec:
         return self._files.spec_of(row.digest, row.name)
 
-    def _let_go_of(self, row: ModelRow) -> None:
-        try:
-            spec = self._spec(row)
-        except InvalidModel:  # its files are gone already, so nothing of it can be loaded again either
-            spec = None
-        self._let_go(spec, digest=row.digest)
-
-    def _let_go(self, spec: ModelSpec | None, *, digest: str = "") -> None:
-        """Unload what no name of the tenant means any more, and remove the files that no tenant's does."""
-        digest = digest or (spec.digest if spec else "")
-        if all(row.digest != digest for row in self._rows.values()):
+    def _settle(self, digest: str) -> None:
+        """Let the manager know a model as the names that mean it have it, or not at all; drop files that none means."""
+        rows = [row for row in self._rows.values() if row.digest == digest]
+        if rows:
+            self._models.begin(self._spec(rows[0]), self._in_force(digest))
+        else:
             self._models.forget(digest)
-        self._files.keep_only(row.digest for row in self._registry.models())
+            self._files.keep_only(row.digest for row in self._registry.models())
+
+    def _in_force(self, digest: str) -> ModelConfig:
+        """Return the config of all names that mean a model, merged: they share its instance."""
+        return merge_configs(_config(row) for row in self._rows.values() if row.digest == digest)
 
 
 def _settings(task: Task, source: str | Path, config: ModelConfig) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from backends.errors import InvalidInput
+from vectorsearch.storage.errors import ReadOnlyDatabase
 from vectorsearch.storage.registry import TenantRow
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from vectorsearch.storage.registry import Registry
 
 FOLDER_NAME = "tenants"
+_REMOVED = ".removed-"  # no tenant's name begins with a dot
 # Lower case only: where the file system ignores case, two folders would be one.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
@@ -76,6 +78,10 @@ class Tenants:
         self._open: dict[str, Database] = {}
         for row in registry.tenants():
             self._apply(_info(row))
+        if not read_only:  # what a run that was cut off has left
+            for left in (folder / FOLDER_NAME).glob(f"{_REMOVED}*"):
+                shutil.rmtree(left, ignore_errors=True)
+            files.keep_only(row.digest for row in registry.models())
 
     def get(
         self,
@@ -124,25 +130,33 @@ class Tenants:
         return tuple(_info(row) for row in self._registry.tenants())
 
     def remove(self, name: str) -> None:
-        """Remove a tenant: its documents, its models and what only it used. Searches under way end or fail cleanly.
+        """Remove a tenant: its documents, its models and what only it used; also one whose documents are damaged.
+
+        Searches under way end or fail with `DatabaseClosed`.
 
         Raises:
             UnknownTenant: there is none.
         """
+        if self._read_only:
+            raise ReadOnlyDatabase("the store is open read-only: open it without read_only")
         with self._lock:
             if self._registry.tenant(name) is None:
                 raise UnknownTenant(f"there is no tenant {name!r}")
-            database = self.get(name)
-            for model in database.registered_models():
-                database.unregister_model(model.name)
-            del self._open[name]
-            database.close()
+            if (database := self._open.pop(name, None)) is not None:
+                database.close()
+            # Out of the way before the row goes: a removal that is cut off can't leave documents to be found again.
+            folder = self._folder / FOLDER_NAME / name
+            removed = folder.with_name(f"{_REMOVED}{name}")
+            shutil.rmtree(removed, ignore_errors=True)
+            if folder.exists():
+                folder.rename(removed)
             self._registry.remove_tenant(name)
             for ref in self._manager.registered():
                 if ref.tenant == name:
                     self._manager.unregister(ref)
             self._manager.set_tenant(name)
-            shutil.rmtree(self._folder / FOLDER_NAME / name)
+            self._files.keep_only(row.digest for row in self._registry.models())
+            shutil.rmtree(removed, ignore_errors=True)
 
     def copy_into(self, folder: Path) -> None:
         """Copy every tenant's database, the registered models and the registry into another store's folder."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -199,3 +200,73 @@ def test_a_model_that_changed_is_refused_when_it_is_loaded(store: vs.Database, t
     tokenizer.write_text(tokenizer.read_text().replace("apple", "appel"))
     with pytest.raises((VectorSearchError, CannotServe), match="changed since"):
         store.search("apple", rerank="own", on_rerank_error="raise")
+
+
+@pytest.mark.models
+def test_a_changed_file_is_refused_when_its_size_and_time_are_as_before(store: vs.Database, tmp_path: Path) -> None:
+    """The whole file is compared at each load, not what a folder says of it."""
+    store.add([{"id": "a", "text": "apple"}])
+    store.register_model("own", DEFAULT_RERANKER, "cross-encoder", ttl_s=0)
+    weights = tmp_path / "db" / "models" / digests(tmp_path / "db")[0] / "model.onnx"
+    stat = weights.stat()
+    with weights.open("r+b") as file:
+        file.seek(stat.st_size // 2)
+        file.write(b"\0" * 64)
+    os.utime(weights, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    with pytest.raises(VectorSearchError, match="changed since"):
+        store.search("apple", rerank="own", on_rerank_error="raise")
+
+
+@pytest.mark.models
+def test_one_config_is_in_force_when_two_names_mean_one_model(
+    store: vs.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what protects most of what the names ask for; a name that goes, or fails, takes its part along."""
+    store.register_model("one", DEFAULT_RERANKER, "cross-encoder", pinned=True)
+    store.register_model("two", DEFAULT_RERANKER, "cross-encoder", priority=5)
+    manager = store._models.manager
+
+    def in_force() -> tuple[str, bool, int]:
+        (ref,) = manager.registered()
+        config = manager._names.configs[ref]
+        return ref.name, config.pinned, config.priority
+
+    assert in_force()[1:] == (True, 0)
+    store.unregister_model("two")
+    assert in_force() == ("one", True, 0)
+    monkeypatch.setattr("vectorsearch.registration.Registration._try", lambda *_: (_ for _ in ()).throw(OSError("x")))
+    with pytest.raises(OSError, match="x"):
+        store.register_model("one", DEFAULT_RERANKER, "cross-encoder", priority=7)
+    assert in_force() == ("one", True, 0)
+    assert store.registered_models()[0].config.pinned
+
+
+def test_a_tenant_is_removed_when_its_documents_are_damaged(tmp_path: Path) -> None:
+    """It needn't be opened for that; and what a removal that was cut off has left is swept, never found again."""
+    with vs.open(tmp_path / "db", embed=None, rerank=None) as db:
+        db.tenant("acme").add([{"id": "a", "text": "old secret"}])
+    folder = tmp_path / "db" / "tenants" / "acme"
+    (folder / "documents.sqlite").write_bytes(b"rotten" * 500)
+    with vs.open(tmp_path / "db", embed=None, rerank=None) as db:
+        with pytest.raises(VectorSearchError):
+            db.tenant("acme")
+        db.remove_tenant("acme")
+        assert (db.tenants(), folder.exists()) == ((), False)
+        assert db.tenant("acme").count() == 0
+        db.close()
+    folder.rename(folder.with_name(".removed-acme"))
+    with vs.open(tmp_path / "db", embed=None, rerank=None):
+        assert list((tmp_path / "db" / "tenants").iterdir()) == []
+
+
+@pytest.mark.models
+def test_others_are_not_named_when_there_is_no_room(tmp_path: Path) -> None:
+    """A tenant reads how much others hold, and neither their names nor their models'."""
+    with vs.open(tmp_path / "db", embed=None, rerank=None, backend="onnx", budget_nbytes=130_000_000) as db:
+        acme, globex = db.tenant("acme-secret"), db.tenant("globex")
+        acme.register_model("hush", DEFAULT_EMBEDDER, "embedder", pinned=True)
+        with pytest.raises(VectorSearchError) as error:
+            globex.register_model("mine", DEFAULT_RERANKER, "cross-encoder")
+        assert "others" in str(error.value)
+        assert "acme" not in str(error.value)
+        assert "hush" not in str(error.value)
