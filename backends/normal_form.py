@@ -147,9 +147,16 @@ def _slice(node: Node, given: Operands) -> tuple[Node, ...]:
     bounds = [(0, n, 1) for n in shape]
     for axis, start, end, step in zip(axes, starts, ends, steps or (1,) * len(starts), strict=True):
         at = _axis(axis, len(shape))
-        bounds[at] = slice(start, end, step).indices(shape[at])
+        bounds[at] = _bounds(start, end, step, shape[at])
     starts, ends, steps = zip(*bounds, strict=True)
     return (Node("Slice", node.inputs[:1], node.outputs, {"starts": starts, "ends": ends, "steps": steps}),)
+
+
+def _bounds(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
+    """Return the bounds of a slice as the standard clamps them: going backwards, no start lies before the first."""
+    start, end = start + n * (start < 0), end + n * (end < 0)
+    last = n if step > 0 else max(n - 1, 0)
+    return min(max(start, 0), last), min(max(end, 0 if step > 0 else -1), last), step
 
 
 def _split(node: Node, given: Operands) -> tuple[Node, ...]:
