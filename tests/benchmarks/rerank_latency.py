@@ -3,7 +3,7 @@
 Run: `python tests/benchmarks/rerank_latency.py --json`. The int8 reranker's weights are turned to floats once (`models
 export`), so that the CrossEncoder in float32, against which speed and order are measured, is the same model. Pairs of
 128 and 256 tokens are texts made long enough and cut there; natural ones are the standard library's docstrings, up to
-512. All systems are run in turn, round by round, and the best round counts. NumPy takes minutes: `--only` leaves it out.
+512. Systems are run in turn, round by round, and the best round counts. NumPy takes minutes: `--only` can leave it out.
 """
 
 from __future__ import annotations
