@@ -16,6 +16,7 @@ from vectorsearch.storage.errors import SettingsMismatch
 from vectorsearch.tenants import Tenants
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from backends.base import ModelSpec
@@ -52,17 +53,46 @@ class Assembly:
 
     def open_root(self, choices: Choices, resources: contextlib.ExitStack) -> Database:
         """Open the store's own database, which closes its tenants' and then `resources` when it is closed."""
-        models, registration = self._models("")
-        embedder = _embedder(models, choices.embed, stored_settings(self.folder), config.DEFAULT_EMBEDDER)
-        collection = self._collection(self.folder, choices, models, embedder)
-        resources.push(contextlib.closing(collection))
 
         def open_one(folder: Path, name: str, **options: str | None) -> Database:
-            return self._open_tenant(folder, name, Choices(**options), database.embedder)  # type: ignore[arg-type]  # checked where they are used
+            with contextlib.ExitStack() as own:
+                return self._open(folder, name, Choices(**options), root.embedder, own)  # type: ignore[arg-type]  # checked where they are used
 
-        tenants = Tenants(self.folder, self.registry, self.files, self.manager, open_one, read_only=self.read_only)
-        resources.callback(tenants.close)
-        database = Database(
+        def tenants() -> Tenants:
+            return Tenants(self.folder, self.registry, self.files, self.manager, open_one, read_only=self.read_only)
+
+        root = self._open(self.folder, "", choices, config.DEFAULT_EMBEDDER, resources, make_tenants=tenants)
+        return root
+
+    def _open(
+        self,
+        folder: Path,
+        tenant: str,
+        choices: Choices,
+        default: str | ModelSpec | None,
+        resources: contextlib.ExitStack,
+        *,
+        make_tenants: Callable[[], Tenants] | None = None,
+    ) -> Database:
+        stored = stored_settings(folder)
+        made_with = stored or CollectionSettings()
+        models = Models(self.manager, self.backend, tenant=tenant)
+        registration = Registration(models, self.registry, self.files, read_only=self.read_only)
+        embedder = _embedder(models, choices.embed, stored, default)
+        settings = CollectionSettings(
+            embed=_fingerprint(embedder, models, stored),
+            dim=embedder.dim if embedder else None,
+            language=choices.language if choices.language != DEFAULT else made_with.language,
+            lexical=choices.lexical if choices.lexical != DEFAULT else made_with.lexical,
+            dense=choices.dense_index,
+        )
+        collection = Collection.open(folder, settings, read_only=self.read_only, durable=self.durable)
+        resources.push(contextlib.closing(collection))
+        # Only now: this process is the one that writes, so what a cut-off run has left may be swept.
+        tenants = make_tenants() if make_tenants else None
+        if tenants is not None:
+            resources.callback(tenants.close)
+        return Database(
             collection,
             models,
             embedder=embedder,
@@ -72,40 +102,6 @@ class Assembly:
             tenants=tenants,
             resources=resources.pop_all(),
         )
-        return database
-
-    def _open_tenant(self, folder: Path, name: str, choices: Choices, default: ModelSpec | None) -> Database:
-        models, registration = self._models(name)
-        embedder = _embedder(models, choices.embed, stored_settings(folder), default)
-        with contextlib.ExitStack() as resources:
-            collection = self._collection(folder, choices, models, embedder)
-            resources.push(contextlib.closing(collection))
-            return Database(
-                collection,
-                models,
-                embedder=embedder,
-                reranker=config.DEFAULT_RERANKER if choices.rerank == DEFAULT else choices.rerank,
-                rerank_cache_nbytes=self.rerank_cache_nbytes,
-                registration=registration,
-                tenants=None,
-                resources=resources.pop_all(),
-            )
-
-    def _models(self, tenant: str) -> tuple[Models, Registration]:
-        models = Models(self.manager, self.backend, tenant=tenant)
-        return models, Registration(tenant, self.registry, self.files, models)
-
-    def _collection(self, folder: Path, choices: Choices, models: Models, embedder: ModelSpec | None) -> Collection:
-        stored = stored_settings(folder)
-        made_with = stored or CollectionSettings()
-        settings = CollectionSettings(
-            embed=_fingerprint(embedder, models, stored),
-            dim=embedder.dim if embedder else None,
-            language=choices.language if choices.language != DEFAULT else made_with.language,
-            lexical=choices.lexical if choices.lexical != DEFAULT else made_with.lexical,
-            dense=choices.dense_index,
-        )
-        return Collection.open(folder, settings, read_only=self.read_only, durable=self.durable)
 
 
 def _embedder(

@@ -13,6 +13,7 @@ from backends import catalogue
 from backends.errors import InferenceError, InvalidInput, UnknownModel
 from lifecycle import LoadPolicy, ModelConfig
 from lifecycle.config import merge_configs
+from vectorsearch.storage.errors import ReadOnlyDatabase
 from vectorsearch.storage.registry import ModelRow
 
 if TYPE_CHECKING:
@@ -49,17 +50,19 @@ class RegisteredModel:
 class Registration:
     """One tenant's registered models. Threads may share it; registering is one at a time.
 
-    `quota_nbytes` is what a model of the tenant may take at most, as of the last `set_quota`.
+    `quota_nbytes` is what the tenant's models may take together; `models` are those that it searches with.
     """
 
-    def __init__(self, tenant: str, registry: Registry, files: ModelFiles, models: Models) -> None:
-        self._tenant = tenant
+    def __init__(self, models: Models, registry: Registry, files: ModelFiles, *, read_only: bool) -> None:
+        self._tenant = models.tenant
+        self._read_only = read_only
+        self._specs: dict[tuple[str, str], ModelSpec] = {}  # by digest and name: a search looks one up
         self._registry = registry
         self._files = files
         self._models = models
         self.quota_nbytes: int | None = None
         self._lock = threading.Lock()  # one registration at a time; loads and copies happen while it is held
-        self._rows = {row.name: row for row in registry.models(tenant)}
+        self._rows = {row.name: row for row in registry.models(self._tenant)}
         models.use_registered(self.find)
         for row in self._rows.values():
             if _config(row).load_policy is LoadPolicy.EAGER:
@@ -69,7 +72,7 @@ class Registration:
         """Return the model that the tenant registered under a name, None if there is none.
 
         Raises:
-            InvalidModel: its files are missing, or have changed.
+            InvalidModel: its files are missing. Whether they have changed is found when it is loaded.
         """
         row = self._rows.get(name)
         return None if row is None else (self._spec(row), self._in_force(row.digest))
@@ -89,6 +92,7 @@ class Registration:
             UnknownModel, InvalidModel, CannotServe, ModelUnavailable: there is no such model, or it can't be served.
             InferenceError, LifecycleError: it can't be loaded, or its answers are no numbers.
         """
+        self._require_writable()
         spec = self._checked(name, source, task)
         with self._lock, self._files.copied(replace(spec, name=name)) as stored:
             before = self._rows.get(name)
@@ -112,6 +116,7 @@ class Registration:
         Raises:
             UnknownModel: there is no such model.
         """
+        self._require_writable()
         with self._lock:
             row = self._rows.get(name)
             if row is None:
@@ -147,8 +152,15 @@ class Registration:
         if answer.shape != shape or not np.isfinite(answer).all():
             raise InferenceError(f"model {spec.name!r} answered two texts with {answer.shape}: {answer.ravel()[:4]}")
 
+    def _require_writable(self) -> None:
+        if self._read_only:
+            raise ReadOnlyDatabase("models can't be registered in a database that is open read-only: open it to write")
+
     def _spec(self, row: ModelRow) -> ModelSpec:
-        return self._files.spec_of(row.digest, row.name)
+        known = self._specs.get((row.digest, row.name))
+        if known is None:
+            known = self._specs[row.digest, row.name] = self._files.spec_of(row.digest, row.name)
+        return known
 
     def _settle(self, digest: str) -> None:
         """Let the manager know a model as the names that mean it have it, or not at all; drop files that none means."""
@@ -157,6 +169,7 @@ class Registration:
             self._models.begin(self._spec(rows[0]), self._in_force(digest))
         else:
             self._models.forget(digest)
+            self._specs = {key: spec for key, spec in self._specs.items() if key[0] != digest}
             self._files.keep_only(row.digest for row in self._registry.models())
 
     def _in_force(self, digest: str) -> ModelConfig:

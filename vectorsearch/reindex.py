@@ -43,6 +43,7 @@ def reindex(
     def make(texts: list[str]) -> NDArray[np.float32]:
         return encoder.encode_passages(texts).vectors
 
+    dim = embedder.dim or int(make([""]).shape[1])
     total = collection.count()
     done = total - new.left()
     while chunk := new.next_texts(config.EMBED_CHUNK_DOCUMENTS):
@@ -51,5 +52,4 @@ def reindex(
         if progress is not None:
             progress(done, max(done, total))
     with space.exchange(embedder):
-        dim = embedder.dim or int(make([""]).shape[1])
         return collection.exchange_vectors(new, embed=models.fingerprint_of(embedder), dim=dim, make=make)

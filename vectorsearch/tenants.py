@@ -101,6 +101,10 @@ class Tenants:
             raise InvalidInput(
                 f"tenant name {name!r}: use up to 64 lower-case letters, digits and . _ -, a letter or digit first"
             )
+        if quota_nbytes is guaranteed_nbytes is None and not options:
+            database = self._open.get(name)
+            if database is not None and not database.closed:
+                return database  # what a service asks for with every request
         with self._lock:
             known = self._registry.tenant(name)
             if known is None and self._read_only:

@@ -109,7 +109,7 @@ class Upkeep:
         faults = find_faults(self.store, advance)
         for part, keeper in self._keepers():
             faults += [Fault(part, message, mendable=True) for message in keeper.faults()]
-        if not any(fault.part == "documents" for fault in faults):  # else the indexes follow what is wrong
+        if not any(fault.part in ("file", "documents") for fault in faults):  # else the indexes follow what is wrong
             faults += [Fault("lexical", message, mendable=True) for message in self._lexical_faults()]
             faults += [Fault("dense", message, mendable=True) for message in self._dense_faults()]
         return Verification(documents, vectors, tuple(faults))
@@ -122,9 +122,9 @@ class Upkeep:
             ReadOnlyDatabase, DatabaseLocked: it can't be written.
         """
         self.store.check_writable()
-        pages = [fault for fault in find_faults(self.store, lambda _: None) if not fault.mendable]
-        if pages and pages[0].message.startswith("the file"):
-            raise DamagedDatabase(f"{pages[0]}: restore {str(self.store.folder)!r} from a snapshot")
+        for fault in find_faults(self.store, lambda _: None):
+            if fault.part == "file":
+                raise DamagedDatabase(f"{fault}: restore {str(self.store.folder)!r} from a snapshot")
         mend(self.store)
         for _, keeper in self._keepers():
             keeper.rebuild()

@@ -70,6 +70,7 @@ def dense(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     never_scanned = request.param.endswith("never scanned")
     if never_scanned:  # a test's few vectors would all be scanned otherwise
         monkeypatch.setattr("vectorsearch.index.base_plan._SCANNED_VECTORS", 0)
+        monkeypatch.setattr("vectorsearch.index.base_plan._FETCHED_VECTORS", 0)
     store = Store(tmp_path / "db", durable=False)
 
     def reopen() -> Any:

@@ -12,6 +12,7 @@ import vectorsearch as vs
 from backends.errors import CannotServe, InvalidInput, UnknownModel, VectorSearchError
 from backends.fake_backend import fake_spec
 from vectorsearch.config import DEFAULT_EMBEDDER, DEFAULT_RERANKER
+from vectorsearch.errors import ReadOnlyDatabase
 from vectorsearch.tenants import UnknownTenant
 
 from .conftest import EMBEDDER, OpenDatabase, fake_backend
@@ -270,3 +271,22 @@ def test_others_are_not_named_when_there_is_no_room(tmp_path: Path) -> None:
         assert "others" in str(error.value)
         assert "acme" not in str(error.value)
         assert "hush" not in str(error.value)
+
+
+def test_nothing_is_registered_when_a_store_is_open_to_read(tmp_path: Path) -> None:
+    """A reader has tenants to search, and changes nothing of another process's store."""
+    with vs.open(tmp_path / "db", embed=None, rerank=None) as db:
+        db.tenant("acme").add([{"id": "a", "text": "apple"}])
+        with vs.open(tmp_path / "db", read_only=True) as reader:
+            acme = reader.tenant("acme")
+            assert acme.search("apple")[0].id == "a"
+            for call in (
+                lambda: acme.register_model("own", DEFAULT_RERANKER, "cross-encoder"),
+                lambda: acme.unregister_model("own"),
+                lambda: reader.remove_tenant("acme"),
+            ):
+                with pytest.raises(ReadOnlyDatabase):
+                    call()
+            with pytest.raises(UnknownTenant):
+                reader.tenant("globex")
+    assert digests(tmp_path / "db") == []

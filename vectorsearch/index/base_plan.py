@@ -18,6 +18,7 @@ _EF_SEARCH = 128
 # Of what a filter lets through: up to so many vectors a scan is as fast as the graph, and finds all; below this share
 # of all, the graph mostly visits vectors that the filter forbids.
 _SCANNED_VECTORS = 10_000
+_FETCHED_VECTORS = 1_000  # the same where whole vectors must be read from the store
 _SCANNED_SHARE = 0.05
 _TAIL_VECTORS = 2048
 _TAIL_SHARE = 0.1
@@ -109,8 +110,10 @@ def base_plan(dense: str) -> BasePlan:
     return plan if plan.holds_vectors else BasePlan(dense, plan.n_training)
 
 
-def is_scanned(allowed: int, vectors: int) -> bool:
+def is_scanned(allowed: int, vectors: int, *, in_memory: bool = True) -> bool:
     """Return whether a search among `allowed` of the vectors reads each of them, whatever the index is."""
+    if not in_memory:
+        return allowed <= _FETCHED_VECTORS
     return allowed <= _SCANNED_VECTORS or allowed < _SCANNED_SHARE * vectors
 
 

@@ -111,9 +111,10 @@ class FaissIndex:
         else:
             # All rows of the base came before all that it lacks.
             newer = snapshot.vectors(int(state.base.rows[-1]))
-            base = faiss_base.extend(state.base, _told(newer, advance))
+            known = state.base.without(snapshot.deleted_after(state.seq))
+            base = faiss_base.extend(known, _told(newer, advance))
         if base is not None:
-            base = recall.tuned(base, None if base.matrix is not None else snapshot.vectors(0))
+            base = recall.tuned(base, snapshot.vectors(0))
         return Built(snapshot.seq, base)
 
     def adopt(self, built: Built, gone: NDArray[np.int64]) -> None:

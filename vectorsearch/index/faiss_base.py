@@ -74,7 +74,7 @@ class Base:
             at = at[self.alive[at]]
         if not at.size or k <= 0:
             return no_candidates()
-        few = is_scanned(at.size, len(self.rows))
+        few = is_scanned(at.size, len(self.rows), in_memory=self.matrix is not None)
         most = self.matrix is not None and k + _MARGIN > at.size // 10
         if few or most or self.reach is None or self.plan.family == "flat":
             return self._scan(vector, k, at)

@@ -181,15 +181,22 @@ def _filter(wanted: object) -> Condition:
         if name in ("$and", "$or"):
             if not isinstance(asked, list) or not asked:
                 raise InvalidInput(f"filter {name!r}: {asked!r} must be a list of at least one filter")
-            every = tuple(_filter(part) for part in asked)
+            every = tuple(_part(name, part) for part in asked)
             parts.append(AllOf(every) if name == "$and" else AnyOf(every))
         elif name == "$not":
-            parts.append(Not(_filter(asked)))
+            parts.append(Not(_part(name, asked)))
         elif name.startswith("$"):
             raise _unknown(name, ("$and", "$or", "$not"), "the filter")
         else:
             parts.append(_field(name, asked))
     return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+
+
+def _part(operator: str, wanted: object) -> Condition:
+    """Return the condition of a filter inside another: an empty one is a mistake there, not a wish for everything."""
+    if wanted == {}:
+        raise InvalidInput(f"filter {operator!r} has an empty filter: state what it asks for")
+    return _filter(wanted)
 
 
 def _field(name: str, asked: object) -> Condition:

@@ -6,7 +6,6 @@ import shutil
 import threading
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from backends.errors import VectorSearchError
 from vectorsearch.index.base import BuildsAside, DerivedIndex
 from vectorsearch.storage import manifest
 from vectorsearch.storage.errors import IndexUnwritable
@@ -40,7 +39,7 @@ class Keeper(Generic[I]):
         # Protects opening, catching up, adopting and saving; the store's locks are taken inside it.
         self._lock = threading.Lock()
         self._index: I | None = None
-        self._fault: VectorSearchError | None = None  # why index or files are not as they should be
+        self._fault: Exception | None = None  # why index or files are not as they should be
         self._builder: threading.Thread | None = None  # makes the heavy part aside; takes the lock to swap it in
         self._stopping = threading.Event()
 
@@ -77,7 +76,7 @@ class Keeper(Generic[I]):
         """
         index = self.complete()
         with self._lock:
-            if self._fault is not None and self._folder is None:
+            if isinstance(self._fault, IndexUnwritable) and self._folder is None:
                 raise IndexUnwritable(str(self._fault)) from self._fault
             index.save(durable=True)
             self._fault = None
@@ -119,7 +118,7 @@ class Keeper(Generic[I]):
             return {"state": "not opened yet"}
         behind = self._store.seq - index.seq
         building = {"state": "building beside searches"} if self._builder is not None else {}
-        fault = {} if self._fault is None else {"fault": str(self._fault)}
+        fault = {} if self._fault is None else {"fault": str(self._fault) or type(self._fault).__name__}
         return {**index.info(), "seq": index.seq, "behind": behind, **building, **fault}
 
     def close(self) -> None:
@@ -185,11 +184,12 @@ class Keeper(Generic[I]):
             with self._lock:
                 if self._index is index:  # else it was built again meanwhile
                     with self._store.snapshot() as snapshot:
-                        index.adopt(built, snapshot.deleted_after(built.seq))
+                        if built.seq >= snapshot.vectors_floor:  # else of vectors that were exchanged meanwhile
+                            index.adopt(built, snapshot.deleted_after(built.seq))
                     self._save(index)
         except _Stopped:
             pass
-        except VectorSearchError as exc:  # searches go on with what there is, and `info` says why
+        except Exception as exc:  # noqa: BLE001 -- this thread's end: searches go on with what there is, `info` says why
             self._fault = exc
         finally:
             self._builder = None

@@ -22,22 +22,23 @@ FLOOR = 0.95  # below it an index that holds whole vectors is scanned instead
 _QUERIES = 64
 _QUICK_QUERIES = 16
 _K = 10
+_BLOCK = 4096  # vectors that are multiplied at once
 
 
 def checked(base: Base) -> Base:
     """Return a base that was read from disk, tuned again if a few queries fall below the floor."""
     if base.matrix is None or base.reach is None or base.plan.family == "flat":
         return base  # where vectors are in the store alone, a check would read them all
-    rows, queries, truth = _questions(base, None, _QUICK_QUERIES)
+    rows, queries, truth = _questions(base, (), _QUICK_QUERIES)
     return base if _recall(base, rows, queries, truth) >= FLOOR else tuned(base)
 
 
-def tuned(base: Base, batches: Iterable[VectorBatch] | None = None) -> Base:
+def tuned(base: Base, batches: Iterable[VectorBatch] = ()) -> Base:
     """Return the base with the narrowest reach whose recall@10 is what is wanted, and that recall.
 
-    The queries are 64 of its own live vectors, their neighbours found by a scan of `batches`, or of the base's own
-    vectors. If no reach is wide enough it is the widest, and below the floor none: every search is then exact, if the
-    base holds whole vectors.
+    The queries are 64 of its own live vectors, their neighbours found by a scan of the base's own vectors, or of
+    `batches` where it holds none. If no reach is wide enough it is the widest, and below the floor none: every search
+    is then exact, if the base holds whole vectors.
     """
     if base.plan.family == "flat" or not base.n_live:
         return base
@@ -51,13 +52,16 @@ def tuned(base: Base, batches: Iterable[VectorBatch] | None = None) -> Base:
 
 
 def _questions(
-    base: Base, batches: Iterable[VectorBatch] | None, n: int
+    base: Base, batches: Iterable[VectorBatch], n: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], list[NDArray[np.int64]]]:
     """Return rows int64[m], their unit vectors float32[m, dim], and the rows nearest to each."""
-    live = base.rows[base.alive]
-    asked = base.fetch(live[:: max(1, live.size // n)][:n])
+    live = np.flatnonzero(base.alive)
+    at = live[:: max(1, live.size // n)][:n]
+    if base.matrix is not None:
+        return base.rows[at], base.matrix[at], _neighbours(base.matrix[at], _scanned(base, base.matrix))
+    asked = base.fetch(base.rows[at])
     queries = unit(asked.vectors)
-    return asked.rows, queries, _neighbours(queries, _scanned(base) if batches is None else _live(batches, live))
+    return asked.rows, queries, _neighbours(queries, _live(batches, base.rows[live]))
 
 
 def _recall(
@@ -86,14 +90,10 @@ def _neighbours(
     return list(rows)
 
 
-def _scanned(base: Base) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    for start in range(0, len(base.rows), 4096):
-        at = np.flatnonzero(base.alive[start : start + 4096]) + start
-        if base.matrix is None:
-            found = base.fetch(base.rows[at])
-            yield found.rows, unit(found.vectors)
-        else:
-            yield base.rows[at], base.matrix[at]
+def _scanned(base: Base, matrix: NDArray[np.float32]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    for start in range(0, len(base.rows), _BLOCK):
+        at = np.flatnonzero(base.alive[start : start + _BLOCK]) + start
+        yield base.rows[at], matrix[at]
 
 
 def _live(

@@ -38,7 +38,7 @@ def find_faults(store: Store, advance_by: Callable[[int], None]) -> list[Fault]:
     try:
         return _faults(store, advance_by)
     except DamagedDatabase as exc:
-        return [Fault("documents", f"the file is damaged: {exc.__cause__}", mendable=False)]
+        return [Fault("file", f"is damaged: {exc.__cause__}", mendable=False)]
 
 
 def _faults(store: Store, advance_by: Callable[[int], None]) -> list[Fault]:
@@ -46,7 +46,7 @@ def _faults(store: Store, advance_by: Callable[[int], None]) -> list[Fault]:
         conn.execute("BEGIN")
         pages = [line for (line,) in conn.execute(f"PRAGMA integrity_check({_SHOWN_FAULTS})") if line != "ok"]
         if pages:  # what lies on damaged pages can't be looked at
-            return [Fault("documents", f"the file is damaged: {line}", mendable=False) for line in pages]
+            return [Fault("file", f"is damaged: {line}", mendable=False) for line in pages]
         faults = [Fault("documents", message, mendable=True) for message in _wrong_counts(conn)]
         faults += [Fault("documents", f"{message} (row {row})", mendable=True) for row, message in _wrong_rows(conn)]
         return faults + list(_wrong_documents(conn, advance_by))

@@ -135,6 +135,46 @@ def test_a_search_goes_on_when_a_base_cannot_be_built(tmp_path: Path, monkeypatc
         collection.close()
 
 
+def test_a_deletion_is_not_forgotten_when_the_base_is_extended_from_a_later_moment(tmp_path: Path) -> None:
+    """What was deleted between the index's moment and the builder's is dead in the base that is adopted."""
+    store = Store(tmp_path / "db", durable=False)
+    index = FaissIndex(BasePlan("HNSW16", 1000), None, database=store.uuid, newest_seq=0, fetch=store.vectors_of)
+    store.write(documents(3000))
+    with store.snapshot() as snapshot:
+        index.catch_up(snapshot, lambda _: None)
+    store.write(documents(3000, start=3000))
+    store.delete(["d7"])
+    with store.snapshot() as snapshot:
+        index.adopt(index.build_aside(snapshot, lambda _: None), np.empty(0, np.int64))
+        assert index.seq == snapshot.seq
+    assert 8 not in index.search(vectors(3000)[7], 50).rows
+    assert index.info()["vectors"] == 5999
+    store.close()
+
+
+def test_a_base_is_thrown_away_when_its_vectors_were_exchanged_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A builder that began before another model's vectors came in adopts nothing of the old ones."""
+    gate = Gate(monkeypatch)
+    with Collection.open(tmp_path / "db", CollectionSettings(embed="old@1", dense="HNSW16")) as collection:
+        given = documents(3000)
+        collection.write(given)
+        collection.dense(vectors(1)[0], 1)
+        assert gate.reached.wait(WAIT_S)
+        new = collection.new_vectors("2")
+        others = np.random.default_rng(5).standard_normal((3000, 8)).astype(np.float32)
+        new.append(range(1, 3001), others)
+        collection.exchange_vectors(new, embed="new@2", dim=8, make=lambda _: others[:0])
+        assert found(collection, others[7], 1) == ["d7"]
+        gate.opened.set()
+        finished(collection)
+        assert found(collection, others[7], 1) == ["d7"]
+        collection.refresh()
+        assert found(collection, others[9], 1) == ["d9"]
+        assert collection.info()["dense"]["base"] == 3000  # type: ignore[index]  # plain values
+
+
 @pytest.mark.parametrize("factory", ["HNSW16", "HNSW16,SQ8", "SQ8", "SQfp16", "IVF16,Flat", "IVF16,SQ8", "IVF4,PQ2"])
 def test_a_base_finds_what_is_nearest_when_it_was_tuned(tmp_path: Path, factory: str) -> None:
     """Each kind of base is searched so widely that its recall is what is wanted, and it keeps that on disk."""
@@ -167,9 +207,9 @@ def test_a_base_that_finds_too_little_is_told_or_scanned_when_it_is_checked(
     store.write(documents(1000))
     with store.snapshot() as snapshot:
         base = faiss_base.build(BasePlan(factory, 1), lambda: snapshot.vectors(0), 1000, store.vectors_of)
-    assert base is not None
-    monkeypatch.setattr(recall, "_recall", lambda *_: 0.5)
-    tuned = recall.tuned(base)
+        assert base is not None
+        monkeypatch.setattr(recall, "_recall", lambda *_: 0.5)
+        tuned = recall.tuned(base, snapshot.vectors(0))
     assert (tuned.reach is None, tuned.recall) == ((True, 1.0) if exact else (False, 0.5))
     assert recall.checked(replace(base, reach=Reach(16))).reach == (None if exact else Reach(16))
     store.close()
