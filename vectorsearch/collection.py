@@ -57,6 +57,7 @@ class Collection:
         self._lexical = lexical
         self._dense = dense
         self._allowed = AllowedRows()
+        self._analyzer = Analyzer(settings.language)  # remembers stems
 
     @classmethod
     def open(
@@ -198,8 +199,7 @@ class Collection:
 
     def highlights(self, query: str, text: str) -> list[tuple[int, int]]:
         """Return where in `text` the query's words are, in any form that counts as the same: (start, end), in order."""
-        analyzer = Analyzer(self._settings.language)
-        return analyzer.spans(text, set(analyzer.words(query)))
+        return self._analyzer.spans(text, set(self._analyzer.words(query)))
 
     def dense(self, vector: NDArray[np.float32], k: int, filter: Filter | None = None) -> Candidates:  # noqa: A002
         """Return the `k` documents whose vectors are nearest to `vector` float32[dim], by cosine.
