@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backends import graph, onnx_file, signature
+from backends import graph, signature
 from backends.base import Serves
 from backends.coreml_lowering import lower
 from backends.errors import InferenceError, InvalidModel, MissingExtra, TransientBackendError
 from backends.files import cache_dir
-from backends.pooling import l2_normalize, pool, require_finite
+from backends.pooling import answer
+from backends.portable import is_graph, is_known, is_packed
 from backends.specialise import specialise
 
 if TYPE_CHECKING:
@@ -65,17 +66,15 @@ class CoreMLBackend:
 
     def can_serve(self, spec: ModelSpec) -> Serves:
         """Say yes on Apple silicon to a graph of operators that can be lowered; else the first reason against it."""
-        if not spec.weights_file.endswith(".onnx"):
-            return Serves(ok=False, reason=f"it reads model.onnx, and {spec.name!r} has only {spec.weights_file!r}")
+        if not (named := is_graph(spec)):
+            return named
         installed = importlib.util.find_spec("coremltools") is not None
         why = why_not_here(sys.platform, platform.machine(), sys.version_info[:2], installed=installed)
-        return Serves(ok=False, reason=why) if why else serves_graph(spec.folder / spec.weights_file)
+        return Serves(ok=False, reason=why) if why else is_known(spec)
 
     def estimate(self, spec: ModelSpec) -> int:
         """Return one set of float32 weights for each shape, plus the workspace of the largest, in bytes."""
-        path = spec.folder / spec.weights_file
-        is_int8 = not path.is_file() or "MatMulInteger" in onnx_file.operators(path)
-        return _charged(spec, spec.weights_nbytes * (_INT8_FACTOR if is_int8 else 1))
+        return _charged(spec, spec.weights_nbytes * (_INT8_FACTOR if is_packed(spec) else 1))
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Build and compile the smallest program; the others follow with the first batch that needs them.
@@ -120,11 +119,8 @@ class CoreMLModel:
         """Return float32[n, dim] or float32[n] logits; see `LoadedModel.infer`."""
         shape = shape_for(batch, shapes(self._spec))
         raw = np.concatenate([self._run(batch, start, shape) for start in range(0, batch.shape[0], shape[0])])
-        if self._spec.task == "cross-encode":
-            return require_finite(raw.reshape(len(raw), -1)[:, 0], self._spec.name)
-        hidden = raw[:, : batch.shape[1]] if self._spec.pooling != "none" else raw
-        vectors = require_finite(pool(hidden, batch.attention_mask, self._spec.pooling), self._spec.name)
-        return l2_normalize(vectors) if self._spec.normalize else vectors
+        has_tokens = self._spec.task == "embed" and self._spec.pooling != "none"
+        return answer(raw[:, : batch.shape[1]] if has_tokens else raw, batch, self._spec)
 
     def close(self) -> None:
         """Drop the programs; waits for a run that is under way."""
@@ -143,11 +139,11 @@ class CoreMLModel:
                 padded[: rows.shape[0], : rows.shape[1]] = rows
                 padded[rows.shape[0] :] = padded[0]  # of empty rows the mean is NaN
             try:
-                answer = program.predict(feeds)[OUTPUT]
+                given = program.predict(feeds)[OUTPUT]
             except Exception as exc:  # Core ML's failures reach Python as bare RuntimeErrors
                 kind = TransientBackendError if "memory" in str(exc).lower() else InferenceError
                 raise kind(f"Core ML failed on a batch of {shape} for model {self._spec.name!r}: {exc}") from exc
-        return np.asarray(answer, np.float32)[: batch.shape[0] - start]
+        return np.asarray(given, np.float32)[: batch.shape[0] - start]
 
 
 def why_not_here(system: str, machine: str, python: tuple[int, ...], *, installed: bool) -> str:
@@ -161,17 +157,6 @@ def why_not_here(system: str, machine: str, python: tuple[int, ...], *, installe
     if python >= _FIRST_WITHOUT_WHEEL:
         return f"coremltools has no wheel for Python {'.'.join(map(str, python))}: use Python 3.11 to 3.13"
     return "coremltools is not installed: pip install 'vectorsearch[coreml]'"
-
-
-def serves_graph(path: Path) -> Serves:
-    """Return whether every operator of an ONNX file can be lowered; yes for a file that is still to be fetched."""
-    if not path.is_file():
-        return Serves(ok=True)
-    try:
-        unknown = graph.unsupported(path)
-    except (InvalidModel, MissingExtra) as exc:
-        return Serves(ok=False, reason=str(exc))
-    return Serves(ok=not unknown, reason=f"it has no operator {', '.join(unknown)}" if unknown else "")
 
 
 def shapes(spec: ModelSpec) -> tuple[tuple[int, int], ...]:
@@ -260,8 +245,8 @@ def convert(program: Program, package: Path) -> None:
             if name in used
         }
         with mil.Function(feeds, opset_version=coremltools.target.macOS12) as main:
-            answer = lower(program, dict(main.inputs), mil.Builder)
-            main.set_outputs([mil.Builder.identity(x=answer, name=OUTPUT)])
+            lowered = lower(program, dict(main.inputs), mil.Builder)
+            main.set_outputs([mil.Builder.identity(x=lowered, name=OUTPUT)])
         made = mil.Program()
         made.add_function("main", main)
         coremltools.convert(

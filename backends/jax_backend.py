@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -18,13 +17,13 @@ import numpy as np
 from backends import signature
 from backends.base import Serves
 from backends.batching import Batching
-from backends.errors import InferenceError, InvalidInput, InvalidModel, MissingExtra
+from backends.errors import InferenceError, InvalidModel, MissingExtra
 from backends.files import cache_dir
-from backends.graph import load, unsupported
+from backends.graph import load
 from backends.memory import trim
-from backends.onnx_backend import usable_cores
-from backends.onnx_file import operators
 from backends.pooling import require_finite
+from backends.portable import is_graph, is_known, is_packed
+from backends.process import Birthplace, usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,36 +60,19 @@ class JaxBackend:
         self._precision = precision
 
     def with_precision(self, precision: str) -> Backend:
-        """Return this backend in one precision.
-
-        Raises:
-            InvalidInput: there is no such precision.
-        """
-        if precision not in PRECISIONS:
-            raise InvalidInput(f"jax has no precision {precision!r}; there are {', '.join(PRECISIONS)}")
+        """Return this backend in one precision."""
         return JaxBackend(precision)
 
     def can_serve(self, spec: ModelSpec) -> Serves:
         """Say yes to an ONNX graph whose operators are known; a file that isn't there yet is taken at its name."""
-        if not spec.weights_file.endswith(".onnx"):
-            return Serves(
-                ok=False,
-                reason=f"it reads model.onnx, and {spec.name!r} has only {spec.weights_file or 'no weights'}: "
-                f"run 'vectorsearch models export {spec.name}'",
-            )
+        if not (named := is_graph(spec)):
+            return named
         if importlib.util.find_spec("jax") is None:
             return Serves(ok=False, reason="jax is not installed: pip install 'vectorsearch[jax]'")
-        path = spec.folder / spec.weights_file
-        try:
-            unknown = unsupported(path) if path.is_file() else ()
-            packed = is_packed(spec)
-        except (InvalidModel, MissingExtra) as exc:
-            return Serves(ok=False, reason=str(exc))
-        if unknown:
-            return Serves(ok=False, reason=f"{spec.name!r} uses operators that it does not know: {', '.join(unknown)}")
-        if self._precision == "int8" and not packed:
+        known = is_known(spec)
+        if known and self._precision == "int8" and not is_packed(spec):
             return Serves(ok=False, reason=f"{spec.name!r} has no 8-bit products: ask for jax or jax:bfloat16")
-        return Serves(ok=True)
+        return known
 
     def estimate(self, spec: ModelSpec) -> int:
         """Return weights times a factor, plus the workspace of the batches that run at once, in bytes."""
@@ -120,12 +102,6 @@ class JaxBackend:
             raise jax_program.translated(exc, f"to load model {spec.name!r}") from exc
         finally:
             trim()
-
-
-def is_packed(spec: ModelSpec) -> bool:
-    """Return whether the graph multiplies 8-bit integers; taken to be so while its file isn't there."""
-    path = spec.folder / spec.weights_file
-    return not path.is_file() or "MatMulInteger" in operators(path)
 
 
 def workspace_nbytes(spec: ModelSpec) -> int:
@@ -162,7 +138,7 @@ class JaxModel:
         signature.check_inputs(graph.inputs, spec.name)
         chosen = signature.choose_output(graph.outputs, task=spec.task, pooling=spec.pooling, model=spec.name)
         self._spec = spec
-        self._pid = os.getpid()
+        self._birthplace = Birthplace(spec.name)
         self.quantises = precision == "int8"
         self._programs: Programs | None = Programs(spec, graph, chosen.name, precision)
         self.vocabulary = self._programs.vocabulary
@@ -191,11 +167,7 @@ class JaxModel:
 
     def infer(self, batch: TokenBatch) -> NDArray[np.float32]:
         """Return float32[n, dim] or float32[n] logits; see `LoadedModel.infer`."""
-        if os.getpid() != self._pid:
-            # XLA's threads don't exist in a forked child: a run there would wait for them for ever.
-            raise InferenceError(
-                f"model {self._spec.name!r} was loaded before this process was forked: load it again in the child"
-            )
+        self._birthplace.check()
         rows, length = batch.shape
         padded = self.batching.padded(length)
         parts, start = [], 0

@@ -19,17 +19,15 @@ from backends.batching import TOKEN_BUDGET
 from backends.errors import (
     DeadlineExceeded,
     InferenceError,
-    InvalidInput,
     InvalidModel,
-    MissingExtra,
     TransientBackendError,
 )
 from backends.fuse import fuse
-from backends.graph import Graph, load, unsupported
+from backends.graph import Graph, load
 from backends.memory import trim
 from backends.numpy_program import Execution, Weights
-from backends.onnx_file import operators
 from backends.pooling import answer
+from backends.portable import is_graph, is_known, is_packed
 from backends.specialise import specialise
 from backends.tokenizer import FolderTokenizer
 
@@ -66,13 +64,7 @@ class NumpyBackend:
         self._precision = precision
 
     def with_precision(self, precision: str) -> Backend:
-        """Return this backend in one precision.
-
-        Raises:
-            InvalidInput: there is no such precision.
-        """
-        if precision not in PRECISIONS:
-            raise InvalidInput(f"numpy has no precision {precision!r}; there are {', '.join(PRECISIONS)}")
+        """Return this backend in one precision."""
         return NumpyBackend(precision)
 
     def can_serve(self, spec: ModelSpec) -> Serves:
@@ -80,31 +72,18 @@ class NumpyBackend:
         if _is_features(spec):
             reason = "a feature model has no 8-bit products: ask for numpy or numpy:float32"
             return Serves(ok=False, reason=reason) if self._precision == "int8" else Serves(ok=True)
-        if not spec.weights_file.endswith(".onnx"):
-            return Serves(
-                ok=False,
-                reason=f"it reads model.onnx, and {spec.name!r} has only {spec.weights_file or 'no weights'}: "
-                f"run 'vectorsearch models export {spec.name}'",
-            )
-        path = spec.folder / spec.weights_file
-        try:
-            unknown = unsupported(path) if path.is_file() else ()
-            packed = not path.is_file() or "MatMulInteger" in operators(path)
-        except (InvalidModel, MissingExtra) as exc:
-            return Serves(ok=False, reason=str(exc))
-        if unknown:
-            return Serves(ok=False, reason=f"{spec.name!r} uses operators that it does not know: {', '.join(unknown)}")
-        if self._precision == "int8" and not packed:
+        if not (named := is_graph(spec)):
+            return named
+        known = is_known(spec)
+        if known and self._precision == "int8" and not is_packed(spec):
             return Serves(ok=False, reason=f"{spec.name!r} has no 8-bit products: ask for numpy or numpy:float32")
-        return Serves(ok=True)
+        return known
 
     def estimate(self, spec: ModelSpec) -> int:
         """Return weights times a factor, plus the workspace of the largest batch, in bytes."""
         if _is_features(spec):
             return spec.weights_nbytes + feature_model.estimated_workspace(spec)
-        path = spec.folder / spec.weights_file
-        packed = path.is_file() and "MatMulInteger" in operators(path)
-        factor = UNPACKED_FACTOR if packed or not path.is_file() else WEIGHTS_FACTOR
+        factor = UNPACKED_FACTOR if is_packed(spec) else WEIGHTS_FACTOR
         workspace = max(TOKEN_BUDGET, spec.max_length) * WORKSPACE_NBYTES_PER_TOKEN
         return int(spec.weights_nbytes * factor) + workspace + OVERHEAD_NBYTES
 

@@ -7,7 +7,6 @@ after the largest batch; the arena off is slower on ragged batches and higher at
 from __future__ import annotations
 
 import importlib.util
-import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,9 @@ from backends.base import Serves
 from backends.batching import TOKEN_BUDGET
 from backends.errors import DeadlineExceeded, InferenceError, InvalidModel, MissingExtra, TransientBackendError
 from backends.memory import trim
-from backends.pooling import l2_normalize, pool, require_finite
+from backends.pooling import answer
+from backends.portable import is_graph
+from backends.process import Birthplace, usable_cores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,12 +47,8 @@ class OnnxBackend:
 
     def can_serve(self, spec: ModelSpec) -> Serves:
         """Say yes to any ONNX file, where the runtime is installed."""
-        if not spec.weights_file.endswith(".onnx"):
-            return Serves(
-                ok=False,
-                reason=f"it reads model.onnx, and {spec.name!r} has only {spec.weights_file or 'no weights'}: "
-                f"run 'vectorsearch models export {spec.name}'",
-            )
+        if not (named := is_graph(spec)):
+            return named
         if importlib.util.find_spec("onnxruntime") is None:
             return Serves(ok=False, reason="onnxruntime is not installed: pip install onnxruntime")
         return Serves(ok=True)
@@ -109,7 +106,7 @@ class OnnxModel:
             raise InvalidModel(f"model {spec.name!r} gives vectors of {dim} numbers, its description says {spec.dim}")
         self._output = chosen.name
         self._device = ",".join(f"{_device_of(name)}:{name}" for name in session.get_providers())
-        self._pid = os.getpid()
+        self._birthplace = Birthplace(spec.name)
         # Guards `_session`, and lets one run in at a time: a run already uses every core, and each further one at
         # once would take a workspace of its own that nobody was charged for. Taken last; nothing is locked inside.
         self._turn = threading.Lock()
@@ -135,16 +132,7 @@ class OnnxModel:
 
     def _infer(self, batch: TokenBatch, deadline: Deadline | None) -> NDArray[np.float32]:
         feeds = {name: getattr(batch, name).astype(dtype, copy=False) for name, dtype in self._inputs.items()}
-        raw = np.asarray(self._run(feeds, deadline), np.float32)
-        if self._spec.task == "cross-encode":
-            if raw.size != len(batch.input_ids):
-                raise InvalidModel(
-                    f"model {self._spec.name!r} gave {raw.shape} for {batch.shape[0]} pairs: not one label"
-                )
-            return require_finite(raw.reshape(-1), self._spec.name)
-        vectors = pool(raw, batch.attention_mask, self._spec.pooling)
-        require_finite(vectors, self._spec.name)
-        return l2_normalize(vectors) if self._spec.normalize else vectors
+        return answer(np.asarray(self._run(feeds, deadline), np.float32), batch, self._spec)
 
     def close(self) -> None:
         """Drop the session, which frees its weights and workspace; waits for a run that is under way."""
@@ -153,11 +141,7 @@ class OnnxModel:
         trim()
 
     def _run(self, feeds: dict[str, NDArray[Any]], deadline: Deadline | None) -> Any:  # noqa: ANN401  (an array of any kind)
-        if os.getpid() != self._pid:
-            # The session's threads don't exist in a forked child: a run there would wait for them for ever.
-            raise InferenceError(
-                f"model {self._spec.name!r} was loaded before this process was forked: load it again in the child"
-            )
+        self._birthplace.check()
         if not self._turn.acquire(timeout=-1 if deadline is None else deadline.left_s):
             raise DeadlineExceeded(f"model {self._spec.name!r} was busy with other runs until the time was up")
         try:
@@ -201,13 +185,6 @@ def _session_options(onnxruntime: Any) -> Any:  # noqa: ANN401  (onnxruntime has
     options.enable_mem_pattern = False
     options.log_severity_level = 3  # errors reach the caller as exceptions; warnings about a graph help nobody
     return options
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _tensor(output: Any) -> signature.Tensor:  # noqa: ANN401  (onnxruntime has no types)

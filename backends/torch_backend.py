@@ -14,7 +14,7 @@ from backends.base import Serves
 from backends.entries import ENTRIES
 from backends.errors import InvalidModel, MissingExtra, TransientBackendError
 from backends.memory import trim
-from backends.onnx_backend import usable_cores
+from backends.process import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

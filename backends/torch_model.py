@@ -7,7 +7,6 @@ processor that is busy with other work costs its share, and not a multiple of it
 from __future__ import annotations
 
 import gc
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
@@ -21,6 +20,7 @@ from backends.batching import Batching
 from backends.errors import InferenceError, TransientBackendError
 from backends.memory import trim
 from backends.pooling import l2_normalize, require_finite
+from backends.process import Birthplace
 from backends.torch_backend import PART_TOKENS, is_out_of_memory
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class TorchModel:
         self._place = torch.device(device.partition(":torch:")[0])
         self._nbytes = encoder.nbytes + nbytes
         self._workers = workers
-        self._pid = os.getpid()
+        self._birthplace = Birthplace(spec.name)
         self._encoder: Encoder | None = encoder
 
     @property
@@ -119,11 +119,7 @@ class TorchModel:
         trim()
 
     def _infer(self, batch: TokenBatch, deadline: Deadline | None) -> NDArray[np.float32]:
-        if os.getpid() != self._pid:
-            # The threads don't exist in a forked child: a run there would wait for them for ever.
-            raise InferenceError(
-                f"model {self._spec.name!r} was loaded before this process was forked: load it again in the child"
-            )
+        self._birthplace.check()
         encoder = self._encoder
         if encoder is None:
             raise InferenceError(f"model {self._spec.name!r} is closed")

@@ -26,7 +26,7 @@ import numpy as np
 from backends import catalogue, errors
 from backends.errors import BackendError, VectorSearchError
 from backends.files import write_atomically
-from backends.onnx_backend import usable_cores
+from backends.process import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from backends import catalogue, memory, registry
 from backends.errors import CannotServe
-from backends.onnx_backend import usable_cores
+from backends.process import usable_cores
 from lifecycle import calibration, profile
 from vectorsearch import config
 

@@ -226,8 +226,8 @@ def test_precision_is_bfloat16_when_it_pays_and_agrees(
 
 def test_precision_is_refused_when_there_is_none_such(make_folder: Callable[..., Path]) -> None:
     """Precisions are three; int8 is for graphs that have it."""
-    with pytest.raises(InvalidInput, match="float32, bfloat16, int8"):
-        JaxBackend().with_precision("int4")
+    with pytest.raises(InvalidInput, match="jax:float32, jax:bfloat16, jax:int8"):
+        registry.get("jax:int4")
     spec = catalogue.resolve(make_folder())
     assert "ask for jax or jax:bfloat16" in JaxBackend("int8").can_serve(spec).reason
     with pytest.raises(InvalidModel, match="8-bit"):

@@ -14,6 +14,7 @@ import pytest
 from backends import catalogue, onnx_backend, registry
 from backends.batching import Batching
 from backends.errors import BackendError, InferenceError, InvalidModel, MissingExtra, TransientBackendError
+from backends.process import usable_cores
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -201,9 +202,9 @@ def test_reason_is_given_when_the_runtime_is_missing(make_folder: Any, monkeypat
 def test_threads_follow_the_affinity_when_the_system_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session uses the cores that this process may use; elsewhere all of them."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 7}, raising=False)
-    assert onnx_backend.usable_cores() == 3
+    assert usable_cores() == 3
     monkeypatch.delattr(os, "sched_getaffinity")
-    assert onnx_backend.usable_cores() == os.cpu_count()
+    assert usable_cores() == os.cpu_count()
 
 
 def test_narrow_inputs_are_fed_when_a_graph_takes_int32(make_folder: Any) -> None:
