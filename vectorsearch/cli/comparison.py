@@ -13,7 +13,7 @@ from vectorsearch.cli import output
 from vectorsearch.evaluation.figures import format_p, signed
 from vectorsearch.evaluation.metrics import MEASURES
 from vectorsearch.evaluation.sources import IR_DATASETS, find_collection
-from vectorsearch.evaluation.tables import legend, mark
+from vectorsearch.evaluation.tables import is_best, legend, mark
 
 if TYPE_CHECKING:
     from vectorsearch.evaluation.collections import TestCollection
@@ -46,8 +46,6 @@ Report = Annotated[
         metavar="DIR",
     ),
 ]
-
-_ALMOST = 5e-4  # figures that are printed alike are equally good
 
 
 def collection_option(source: str | None, *, split: str = "test") -> TestCollection | None:
@@ -90,9 +88,8 @@ def _figures(result: ExperimentResult, title: str) -> Table:
     measures = result.comparison.measures
     timed = any(system.latency_ms for system in result.systems)
     table = _table(title, "system", *measures, *(("p50", "p99") if timed else ()))
-    best = {name: max(system.metrics[name] for system in result.systems) for name in measures}
     for system in result.systems:
-        cells = [_figure(result, system, name, best[name]) for name in measures]
+        cells = [_figure(result, system, name) for name in measures]
         if timed:
             cells += [
                 Text(output.format_ms(system.latency_ms[key]) if system.latency_ms else "") for key in ("p50", "p99")
@@ -101,9 +98,9 @@ def _figures(result: ExperimentResult, title: str) -> Table:
     return table
 
 
-def _figure(result: ExperimentResult, system: SystemResult, name: str, best: float) -> Text:
+def _figure(result: ExperimentResult, system: SystemResult, name: str) -> Text:
     figure = result.comparison.figures[system.name][name]
-    text = Text(f"{figure.mean:.3f}", style="bold" if figure.mean > best - _ALMOST else "")
+    text = Text(f"{figure.mean:.3f}", style="bold" if is_best(result, name, figure) else "")
     return text.append_text(_mark(figure.difference))
 
 

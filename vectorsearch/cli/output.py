@@ -26,7 +26,7 @@ JSON_KEY = "vectorsearch.json"
 WINDOW_S = 30.0  # the rate is of the last half minute: a resumed run skips fast, then embeds slowly
 LINE_EVERY_S = 10.0  # without a terminal, a line now and then is enough
 
-format_ms = figures.format_ms
+counted, format_ms = figures.counted, figures.format_ms
 
 
 def _remember_json(context: typer.Context, value: bool) -> bool:  # noqa: FBT001 -- typer calls it so
@@ -76,11 +76,6 @@ def print_clipped(text: Text, *, right: Text | None = None) -> None:
     room = out.width - (len(right) + 2 if right else 0)
     text.truncate(room, overflow="ellipsis", pad=right is not None)
     out.print(Text.assemble(text, "  ", right) if right else text, no_wrap=True)
-
-
-def counted(n: int, noun: str) -> str:
-    """Return "1 row", "2 rows"."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def reflow(text: str) -> str:

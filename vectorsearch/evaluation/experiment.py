@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backends import catalogue
@@ -10,9 +9,9 @@ from backends.errors import InvalidInput
 from vectorsearch.evaluation.answers import ask
 from vectorsearch.evaluation.comparison import compare, resolve_baseline
 from vectorsearch.evaluation.journal import Subject
-from vectorsearch.evaluation.metrics import MEASURES, canonical_names, deepest_cutoff, measure, require_ir_measures
+from vectorsearch.evaluation.metrics import MEASURES, canonical_names, deepest_cutoff, require_ir_measures
 from vectorsearch.evaluation.report.changes import shown_documents
-from vectorsearch.evaluation.results import ExperimentResult, SystemResult, means, summarise
+from vectorsearch.evaluation.results import ExperimentResult, means, summarise
 from vectorsearch.evaluation.significance import require_scipy_stats
 from vectorsearch.evaluation.systems import System, parse_system, unique_systems
 from vectorsearch.evaluation.topics import Topics
@@ -107,26 +106,6 @@ class Experiment:
             comparison=comparison,
             texts={document.id: (document.title, document.text) for document in shown if document},
         )
-
-
-def evaluate(
-    db: Database,
-    judged: Judged,
-    system: System,
-    *,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> SystemResult:
-    """Ask one system every judged query, remembering nothing, and measure the answers.
-
-    Raises:
-        MissingExtra: ir-measures is not installed; told before the first query.
-        EvaluationFailed: a stage was left out.
-        VectorSearchError: a stage failed.
-    """
-    require_ir_measures()
-    answers = ask(db, judged.queries, system, on_progress=on_progress)
-    result = summarise(system, answers, {}, asked=len(answers))
-    return replace(result, metrics=measure(result.rankings, judged.qrels))
 
 
 def check_plan(systems: Sequence[System], measures: Sequence[str]) -> None:

@@ -23,3 +23,9 @@ def format_ms(milliseconds: float) -> str:
     if milliseconds >= 1000:  # noqa: PLR2004 -- milliseconds in a second
         return f"{milliseconds / 1000:.1f} s"
     return f"{milliseconds:.1f} ms" if milliseconds < 10 else f"{milliseconds:.0f} ms"  # noqa: PLR2004 -- digits
+
+
+def counted(n: int, noun: str) -> str:
+    """Return 1 row, 2 rows, 3 queries."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{n:,} {noun if n == 1 else plural}"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vectorsearch.evaluation.systems import System
 
 _PACKAGES = ("backends", "lifecycle", "rerank", "vectorsearch")
-_LIBRARIES = ("faiss-cpu", "numpy", "onnxruntime", "rank-bm25", "tantivy", "tokenizers")
+_LIBRARIES = ("faiss-cpu", "numpy", "rank-bm25", "tantivy", "tokenizers", "coremltools", "jax", "onnxruntime", "torch")
 _APART = {"cli", "evaluation"}  # what judges or prints answers, and makes none
 _ASKING = ("answers.py", "systems.py")
 

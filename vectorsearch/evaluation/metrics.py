@@ -66,7 +66,7 @@ def measure_queries(
         InvalidInput: a name is of no measure.
     """
     ir_measures = require_ir_measures()
-    by_measure = {parse_measure(name): name for name in names}
+    parsed = {name: parse_measure(name) for name in names}
     # Evaluators write files and call C and Perl: they get numbers for ids, whatever the ids are made of.
     numbers = {query: str(i) for i, query in enumerate(qrels, 1)}
     documents: defaultdict[str, str] = defaultdict(lambda: f"d{len(documents)}")
@@ -76,10 +76,10 @@ def measure_queries(
         for query, ranking in rankings.items()
         if query in numbers and ranking  # some evaluators divide by the number of results
     }
-    values = {name: np.zeros(len(numbers)) for name in names}
-    for metric in ir_measures.iter_calc(list(by_measure), judged, run):
-        values[by_measure[metric.measure]][int(metric.query_id) - 1] = metric.value
-    return values
+    values = {each: np.zeros(len(numbers)) for each in parsed.values()}
+    for metric in ir_measures.iter_calc(list(values), judged, run):
+        values[metric.measure][int(metric.query_id) - 1] = metric.value
+    return {name: values[each] for name, each in parsed.items()}
 
 
 def canonical_names(names: Iterable[str]) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 BETTER, WORSE = "▲", "▼"
 
+_ALMOST = 5e-4
+
 
 def markdown_table(result: ExperimentResult) -> str:
     """Return a row for each system: means, ▲ or ▼ where they differ significantly, difference, tests, times, models."""
@@ -39,6 +41,11 @@ def mark(difference: Difference | None) -> str:
     if difference is None or not difference.significant:
         return ""
     return BETTER if difference.mean > 0 else WORSE
+
+
+def is_best(result: ExperimentResult, measure: str, figure: Figure) -> bool:
+    """Tell whether no system has a higher mean; means that are printed alike are equally high."""
+    return figure.mean > max(system.metrics[measure] for system in result.systems) - _ALMOST
 
 
 def finding(result: ExperimentResult, system: str) -> str:

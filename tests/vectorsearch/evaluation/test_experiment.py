@@ -11,7 +11,7 @@ import vectorsearch as vs
 from backends.errors import InvalidInput, MissingExtra, UnknownModel
 from vectorsearch import evaluation
 from vectorsearch.evaluation import journal
-from vectorsearch.evaluation.experiment import Experiment, evaluate
+from vectorsearch.evaluation.experiment import Experiment
 from vectorsearch.evaluation.journal import Subject
 from vectorsearch.evaluation.systems import EvaluationFailed, System
 from vectorsearch.evaluation.tables import describe_options
@@ -59,18 +59,17 @@ def run(db: Database, *systems: System | str, asked: list[tuple[str, int]] | Non
 
 
 def test_a_missing_package_is_named_when_measures_are_wanted(monkeypatch: pytest.MonkeyPatch, db: Database) -> None:
-    """Without ir-measures the error names the pip command, and no query is asked first."""
+    """Without ir-measures the error names the pip command when the experiment is made, before a query is asked."""
     monkeypatch.setitem(sys.modules, "ir_measures", None)
     with pytest.raises(MissingExtra, match=r"pip install 'vectorsearch\[eval\]'"):
-        evaluate(db, TOPICS, LEXICAL, on_progress=lambda *_: pytest.fail("a query was asked"))
+        Experiment([LEXICAL], db=db, judged=TOPICS)
 
 
 def test_a_system_is_measured_when_it_is_evaluated(db: Database) -> None:
     """S54: each query is asked once, progress is told, and one without hits counts as 0."""
-    progress: list[tuple[int, int]] = []
-    result = evaluate(db, TOPICS, LEXICAL, on_progress=lambda done, total: progress.append((done, total)))
-    assert result.name == "lexical"
-    assert progress == [(1, 3), (2, 3), (3, 3)]
+    asked: list[tuple[str, int]] = []
+    result = run(db, LEXICAL, asked=asked)["lexical"]
+    assert asked == [("lexical", 1), ("lexical", 2), ("lexical", 3)]
     assert result.metrics["R@100"] == pytest.approx(2 / 3)
     assert result.metrics["nDCG@10"] == pytest.approx(2 / 3)
     assert set(result.latency_ms) == {"p50", "p99"}
@@ -80,7 +79,7 @@ def test_a_system_is_measured_when_it_is_evaluated(db: Database) -> None:
 
 def test_scores_of_a_run_strictly_fall_when_it_is_exported(db: Database) -> None:
     """S37: the TREC run has six columns, ranks from 1 and strictly falling scores, and nothing for an empty result."""
-    lines = [line.split() for line in evaluate(db, TOPICS, LEXICAL).run.splitlines()]
+    lines = [line.split() for line in run(db, LEXICAL)["lexical"].run.splitlines()]
     assert {len(line) for line in lines} == {6}
     assert {line[0] for line in lines} == {"q1", "q3"}
     for query in ("q1", "q3"):
@@ -115,7 +114,7 @@ def test_evaluation_raises_when_a_stage_was_left_out(db: Database, monkeypatch: 
 
     monkeypatch.setattr(db, "search", degraded)
     with pytest.raises(EvaluationFailed, match="dense:budget"):
-        evaluate(db, TOPICS, LEXICAL)
+        run(db, LEXICAL)
 
 
 def test_evaluation_raises_when_the_mode_is_not_to_be_had(db: Database) -> None:
@@ -236,7 +235,7 @@ def test_figures_are_given_when_an_id_has_a_space_and_the_run_is_refused() -> No
     """White space in an id doesn't keep a system from being measured; only the TREC run can't be written."""
     with vs.open(embed=None) as db:
         db.add([{"id": "two words", "text": "read csv rows"}])
-        result = evaluate(db, Topics({"q": "csv"}, {"q": {"two words": 1}}), LEXICAL)
+        result = run(db, LEXICAL, judged=Topics({"q": "csv"}, {"q": {"two words": 1}}))["lexical"]
     assert result.metrics["RR@10"] == 1.0
     with pytest.raises(InvalidInput, match="two words"):
         _ = result.run

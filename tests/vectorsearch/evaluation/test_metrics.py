@@ -115,6 +115,12 @@ def test_names_are_unique_when_aliases_meet() -> None:
     assert canonical_names(["MRR@10", "AP", "RR@10", "MAP"]) == ("RR@10", "AP")
 
 
+def test_each_name_has_the_values_when_aliases_meet() -> None:
+    """Two names of one measure are two keys with the same values."""
+    values = measure_queries({"q": ["x", "a"]}, {"q": {"a": 1}}, names=["RR@10", "MRR@10"])
+    assert {name: each.tolist() for name, each in values.items()} == {"RR@10": [0.5], "MRR@10": [0.5]}
+
+
 def test_the_deepest_cutoff_is_found() -> None:
     """A measure without a cutoff looks at what there is; a share of recall is no depth."""
     assert deepest_cutoff(["nDCG@10", "R@1000", "AP"]) == 1000

@@ -12,7 +12,7 @@ import pytest
 import vectorsearch as vs
 from vectorsearch import config
 from vectorsearch.evaluation.collections import read_collection
-from vectorsearch.evaluation.experiment import evaluate
+from vectorsearch.evaluation.experiment import Experiment
 from vectorsearch.evaluation.systems import System
 from vectorsearch.evaluation.topics import Topics
 
@@ -57,7 +57,7 @@ def db(sample: tuple[list[dict[str, object]], Topics]) -> Iterator[vs.Database]:
 
 def ndcg(db: vs.Database, topics: Topics, system: System) -> float:
     """Measure one system."""
-    return evaluate(db, topics, system).metrics["nDCG@10"]
+    return Experiment([system], db=db, judged=topics, cache=False).run()[system.name].metrics["nDCG@10"]
 
 
 def test_lexical_quality_is_the_references_on_all_of_scifact(scifact: TestCollection) -> None:

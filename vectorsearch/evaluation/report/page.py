@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import vectorsearch
-from vectorsearch.evaluation.figures import format_ms, format_p, signed
+from vectorsearch.evaluation.figures import counted, format_ms, format_p, signed
 from vectorsearch.evaluation.report.markup import Markup, element, escape
 from vectorsearch.evaluation.report.plots import (
     color_class,
@@ -20,7 +20,7 @@ from vectorsearch.evaluation.report.plots import (
     quality_against_latency,
 )
 from vectorsearch.evaluation.report.side_by_side import changed_queries
-from vectorsearch.evaluation.tables import describe_models, describe_options, finding, mark, method
+from vectorsearch.evaluation.tables import describe_models, describe_options, finding, is_best, mark, method
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from vectorsearch.evaluation.comparison import Difference, Figure
     from vectorsearch.evaluation.report.plots import Scale
     from vectorsearch.evaluation.results import ExperimentResult, SystemResult
-
-_ALMOST = 5e-4  # figures that are printed alike are equally good
 
 
 def page(result: ExperimentResult) -> str:
@@ -44,7 +42,7 @@ def page(result: ExperimentResult) -> str:
         element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
-        element("title", f"{result.collection}: {_count(len(result.systems), 'system')} compared"),
+        element("title", f"{result.collection}: {counted(len(result.systems), 'system')} compared"),
         element("style", Markup(style)),
     )
     body = element("body", _header(result), element("main", *_sections(result)))
@@ -67,9 +65,9 @@ def _sections(result: ExperimentResult) -> Iterable[Markup]:
 
 
 def _header(result: ExperimentResult) -> Markup:
-    facts = [_count(len(result.systems), "system"), _count(len(result.comparison.queries), "query")]
+    facts = [counted(len(result.systems), "system"), counted(len(result.comparison.queries), "query")]
     if result.documents is not None:
-        facts.append(_count(result.documents, "document"))
+        facts.append(counted(result.documents, "document"))
     others = result.comparison.others
     findings = [element("li", _dotted(result, name, finding(result, name))) for name in others]
     return element(
@@ -83,13 +81,12 @@ def _header(result: ExperimentResult) -> Markup:
 def _figures(result: ExperimentResult) -> Markup:
     measures = result.comparison.measures
     timed = any(system.latency_ms for system in result.systems)
-    best = {name: max(system.metrics[name] for system in result.systems) for name in measures}
     headings = ["system", *(Markup(escape(name) + _mark(None)) for name in measures)]
     headings += ["p50", "p99"] if timed else []
     rows = []
     for system in result.systems:
         figures = result.comparison.figures[system.name]
-        cells = [_figure(figures[name], best[name]) for name in measures]
+        cells = [_figure(figures[name], best=is_best(result, name, figures[name])) for name in measures]
         if timed:
             times = (format_ms(system.latency_ms[key]) if system.latency_ms else "" for key in ("p50", "p99"))
             cells += [element("td", time) for time in times]
@@ -114,11 +111,11 @@ def _dotted(result: ExperimentResult, system: str, *children: Markup | str | Non
     return element("span", dot, element("span", *children), class_="dotted")
 
 
-def _figure(figure: Figure, best: float) -> Markup:
+def _figure(figure: Figure, *, best: bool) -> Markup:
     half = (figure.high - figure.low) / 2
     return element(
         "td",
-        element("span", f"{figure.mean:.3f}", class_="best" if figure.mean > best - _ALMOST else None),
+        element("span", f"{figure.mean:.3f}", class_="best" if best else None),
         _mark(figure.difference),
         element("small", f"± {half:.3f}"),
     )
@@ -214,8 +211,3 @@ def _table(label: str, headings: Iterable[str], rows: Iterable[Markup]) -> Marku
     table = element("table", element("thead", head), element("tbody", *rows), aria_label=label)
     # What is wider than the screen is scrolled, by keyboard as well.
     return element("div", table, class_="scroll", tabindex=0, role="region", aria_label=label)
-
-
-def _count(n: int, noun: str) -> str:
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{n:,} {noun if n == 1 else plural}"
