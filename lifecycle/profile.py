@@ -165,12 +165,17 @@ def profiled_nbytes(spec: ModelSpec, backend: str) -> int | None:
 
 def machine() -> str:
     """Return what figures depend on: the system, the processor, and the cores that this process may use."""
+    return f"{platform.system()} {platform.machine()}, {_processor()}, {usable_cores()} cores"
+
+
+@functools.cache  # the file is long where there are many cores, and a look-up of costs reads a dozen profiles
+def _processor() -> str:
     processor = platform.processor()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
         processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), processor)
-    return f"{platform.system()} {platform.machine()}, {processor or 'unknown processor'}, {usable_cores()} cores"
+    return processor or "unknown processor"
 
 
 def _path(digest: str, backend: str) -> Path:
