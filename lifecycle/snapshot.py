@@ -95,7 +95,7 @@ class ManagerSnapshot:
     counters: Counters
 
     def of_tenant(self, name: str) -> ManagerSnapshot:
-        """Return what a tenant may see: its own models and refs, and sums over them; counters stay those of all."""
+        """Return what a tenant may see: its own models and refs, and the bytes charged for them; all else is of all."""
         own = tuple(
             replace(model, refs=tuple(ref for ref in model.refs if ref.tenant == name))
             for model in self.models

@@ -93,8 +93,8 @@ class CrossEncoder:
     """Score and rank texts of your own; needs no database.
 
     `model` is a catalogue name or a folder in Hugging Face layout. `backend` names the one to use, and then no other is
-    fallen back to. Without a `manager` it makes one of its own,
-    sized for this model, and `close` (or the end of a `with` block) closes it.
+    fallen back to. Without a `manager` it makes one of its own, sized for this model, and `close` (or the end of a
+    `with` block) closes it.
 
     Raises:
         UnknownModel: there is no such name or folder.

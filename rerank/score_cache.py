@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from rerank.base import Reranker
 
 # What one score takes in CPython: a key of 16 bytes, a float, and their places in the dictionary and in the list that
-# keeps its order. `tracemalloc` says 148 to 178, and 189 just
-# after the dictionary has grown.
+# keeps its order. `tracemalloc` says 148 to 178, and 189 just after the dictionary has grown.
 ENTRY_NBYTES = 192
 
 

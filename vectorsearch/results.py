@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 from backends.errors import InvalidInput, MissingExtra
@@ -90,7 +90,7 @@ class SearchResult(Sequence[Hit]):
     plan: QueryPlan
     stats: tuple[StageStats, ...] = ()
     degraded: tuple[str, ...] = ()
-    latency_ms: float = field(default=0.0)
+    latency_ms: float = 0.0
     loads: tuple[ModelLoad, ...] = ()
 
     def __repr__(self) -> str:

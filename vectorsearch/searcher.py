@@ -181,7 +181,7 @@ class Searcher:
         members = [member.model for stage in plan.rerank for member in stage.members]
         models = [*(retriever.model for retriever in plan.retrievers), *members]
         loads = []
-        for ref in {m.ref for m in models if m is not None and not m.resident and m.unavailable is None}:
+        for ref in dict.fromkeys(m.ref for m in models if m is not None and not m.resident and m.unavailable is None):
             status = self._models.manager.status(ref)
             if status.ready_at is not None and status.load_s is not None and status.ready_at >= begun:
                 start_ms = (status.ready_at - status.load_s - begun) * 1000.0

@@ -6,13 +6,11 @@ hybrid query, and a reranker unless the caller asked for `on_rerank_error="raise
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vectorsearch.query.branches import Branches
 from vectorsearch.query.fusion import fuse
 from vectorsearch.query.ranking import kept_order, make_hits
 from vectorsearch.query.reranking import Reranking
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from rerank import Reranker
     from vectorsearch.collection import Collection
     from vectorsearch.encoder import Encoder
+    from vectorsearch.query.branches import Branches
     from vectorsearch.query.plan import QueryPlan, RetrieverPlan
     from vectorsearch.query.request import SearchRequest
     from vectorsearch.results import Hit
@@ -37,17 +36,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a plan runs on: `rerankers` in the order of the request's names; `clock` is monotonic, in seconds.
+    """What a plan runs on: `rerankers` in the order of the request's names.
 
-    The search began at `begun`, now if that is None.
+    `clock` is monotonic, in seconds, and the search began at `begun` by it.
     """
 
     collection: Collection
-    encoder: Encoder | None = None
-    rerankers: tuple[Reranker | None, ...] = ()
-    branches: Branches = field(default_factory=Branches)
-    clock: Callable[[], float] = time.monotonic
-    begun: float | None = None
+    encoder: Encoder | None
+    rerankers: tuple[Reranker | None, ...]
+    branches: Branches
+    clock: Callable[[], float]
+    begun: float
 
 
 def execute(plan: QueryPlan, request: SearchRequest, *, resources: Resources) -> SearchResult:
@@ -56,8 +55,7 @@ def execute(plan: QueryPlan, request: SearchRequest, *, resources: Resources) ->
     Raises:
         VectorSearchError: a stage failed that the plan can't go without.
     """
-    begun = resources.clock() if resources.begun is None else resources.begun
-    trace = Trace(resources.clock, begun, degraded=list(plan.left_out))
+    trace = Trace(resources.clock, resources.begun, degraded=list(plan.left_out))
     due = trace.deadline(plan.retrieval_budget_ms)
     retrieval = Retrieval(plan, request, resources.collection, resources.encoder, due)
     lists = retrieve(retrieval, trace, branches=resources.branches) if plan.k else {}
