@@ -12,7 +12,7 @@ from rich.text import Text
 from backends import catalogue
 from lifecycle import calibration
 from vectorsearch.cli import output
-from vectorsearch.cli.opening import fetch_models
+from vectorsearch.cli.opening import ModelName, fetch_models
 from vectorsearch.doctor import chosen
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ those that you name."""
 
 
 def calibrate(
-    name: Annotated[str, typer.Argument(help="A name of the catalogue, a folder, or a hub name.", metavar="NAME")],
+    name: ModelName,
     *,
     backend: Annotated[
         list[str] | None,

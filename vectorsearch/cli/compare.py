@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vectorsearch.cli import output
-from vectorsearch.cli.comparison import Baseline, CollectionName, MeasureNames, Report, collection_option, give_result
+from vectorsearch.cli.comparison import (
+    Baseline,
+    CollectionName,
+    JudgmentsFile,
+    MeasureNames,
+    Report,
+    collection_option,
+    give_result,
+)
 from vectorsearch.evaluation.collections import read_qrels
 from vectorsearch.evaluation.metrics import MEASURES
 from vectorsearch.evaluation.results import judge, with_texts
@@ -39,9 +47,7 @@ def compare(
         list[Path], typer.Argument(help="TREC runs, plain or .gz.", exists=True, dir_okay=False, metavar="RUN…")
     ],
     *,
-    qrels: Annotated[
-        Path | None, typer.Option(help="Judgments, BEIR's TSV or TREC's.", exists=True, dir_okay=False, metavar="FILE")
-    ] = None,
+    qrels: JudgmentsFile = None,
     collection: CollectionName = None,
     baseline: Baseline = None,
     measure: MeasureNames = None,

@@ -1,4 +1,4 @@
-"""Print what an experiment found: a table of figures, and one of differences from the baseline."""
+"""What `evaluate` and `compare` share: options, a table of figures, and one of differences from the baseline."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ MeasureNames = Annotated[
 CollectionName = Annotated[
     str | None,
     typer.Option("--collection", help=f"A collection's folder, or {IR_DATASETS}NAME.", metavar="DIR"),
+]
+JudgmentsFile = Annotated[
+    Path | None,
+    typer.Option("--qrels", help="Judgments, BEIR's TSV or TREC's.", exists=True, dir_okay=False, metavar="FILE"),
 ]
 Baseline = Annotated[
     str | None, typer.Option("--baseline", help="What the others are compared with; the first.", metavar="NAME")

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vectorsearch.cli import output
-from vectorsearch.cli.comparison import Baseline, CollectionName, MeasureNames, Report, collection_option, give_result
+from vectorsearch.cli.comparison import (
+    Baseline,
+    CollectionName,
+    JudgmentsFile,
+    MeasureNames,
+    Report,
+    collection_option,
+    give_result,
+)
 from vectorsearch.cli.index import index_with_progress
 from vectorsearch.cli.opening import MODES, NONE, BackendName, EmbedName, Language, as_mode, open_existing
 from vectorsearch.cli.search import RerankName, fetch_for_search, reranker_option
@@ -60,9 +68,7 @@ def evaluate(
     queries: Annotated[
         Path | None, typer.Option(help="JSONL of _id and text.", exists=True, dir_okay=False, metavar="FILE")
     ] = None,
-    qrels: Annotated[
-        Path | None, typer.Option(help="Judgments, BEIR's TSV or TREC's.", exists=True, dir_okay=False, metavar="FILE")
-    ] = None,
+    qrels: JudgmentsFile = None,
     split: Annotated[str, typer.Option(help="Which of the collection's judgments.", metavar="NAME")] = "test",
     system: Annotated[
         list[str] | None,
@@ -97,6 +103,11 @@ def evaluate(
     """Measure and print."""
     named = [*(parse_system(text) for text in system or []), *(read_systems(systems) if systems else [])]
     modes, reranker = [as_mode(name) for name in mode or []], reranker_option(rerank)
+    if named and reranker and not modes:
+        raise typer.BadParameter("say rerank=… in the systems, or name a --mode", param_hint="--rerank")
+    if db is not None and (embed, language) != (DEFAULT, DEFAULT):
+        raise typer.BadParameter("a database has its own model and language", param_hint="--embed, --language")
+    output.check_folder(run, option="--run")
     if modes:
         named += choose_systems(modes, reranker, depth=depth, k=k)
     planned = named or choose_systems([], reranker, depth=depth, k=k, dense=embed != NONE)
@@ -183,7 +194,7 @@ def write_runs(path: Path, result: ExperimentResult) -> None:
     """Write each system's TREC run: to the file itself, or, of several, to FILE.NAME.trec each."""
     for system in result.systems:
         infix = f".{system.name.replace(' ', '')}" if len(result.systems) > 1 else ""
-        path.with_name(f"{path.stem}{infix}{path.suffix}").write_text(system.run, encoding="utf-8")
+        output.write_text(path.with_name(f"{path.stem}{infix}{path.suffix}"), system.run)
 
 
 def _index(database: Database, corpus: Path, rejects: Path) -> IngestReport:

@@ -1,4 +1,4 @@
-"""`vectorsearch models`: list, fetch, show, measure and export the models of the catalogue."""
+"""`vectorsearch models`: list, fetch, show, measure and export models."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from backends import catalogue, registry
 from backends import export as exports
 from lifecycle import profile as profiles
 from vectorsearch.cli import output
-from vectorsearch.cli.opening import BackendName, download_meter, fetch_models
+from vectorsearch.cli.opening import BackendName, ModelName, download_meter, fetch_models, one_of
 
 if TYPE_CHECKING:
     from backends.base import ModelSpec
 
-app = typer.Typer(no_args_is_help=True, help="List, fetch and show models.")
+app = typer.Typer(no_args_is_help=True, help="List, fetch, show, measure, export and fit models.")
 
 
 @app.command("list")
@@ -60,7 +60,7 @@ def pull(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A name of the catalogue, a folder, or a hub name.", metavar="NAME")],
+    name: ModelName,
     *,
     as_json: output.Json = False,
 ) -> None:
@@ -77,7 +77,7 @@ def show(
 
 @app.command()
 def profile(
-    name: Annotated[str, typer.Argument(help="A name of the catalogue, a folder, or a hub name.", metavar="NAME")],
+    name: ModelName,
     *,
     backend: BackendName = None,
     as_json: output.Json = False,
@@ -99,7 +99,7 @@ def profile(
 
 @app.command()
 def export(
-    name: Annotated[str, typer.Argument(help="A name of the catalogue, a folder, or a hub name.", metavar="NAME")],
+    name: ModelName,
     *,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder to write; by default NAME-FORM here.", metavar="DIR")
@@ -117,10 +117,9 @@ def export(
     Safetensors become a portable ONNX graph, which every backend serves. An ONNX graph, int8 ones too, becomes float32
     weights, which PyTorch can serve and train. The folder is there only if both forms were compared and agree.
     """
-    if to not in (None, *get_args(exports.Form)):
-        raise typer.BadParameter(f"{to!r} is none of {', '.join(get_args(exports.Form))}", param_hint="--to")
+    asked = cast("exports.Form", one_of(get_args(exports.Form), to, option="--to")) if to else None
     spec = catalogue.resolve(name)
-    form = cast("exports.Form", to) if to else exports.other_form(spec)
+    form = asked or exports.other_form(spec)
     fetch_models([spec])
     folder = out or Path(f"{spec.name.replace('/', '-')}-{form}")
     made = exports.export(spec, folder, form=form, progress=lambda step: output.print_note(f"{spec.name}: {step}"))

@@ -10,6 +10,7 @@ import typer
 
 import vectorsearch
 from backends import catalogue
+from vectorsearch import config
 from vectorsearch.cli import output
 from vectorsearch.engine import DEFAULT
 from vectorsearch.storage.errors import DatabaseLocked, NotADatabase, ReadOnlyDatabase
@@ -17,7 +18,7 @@ from vectorsearch.storage.schema import FILE_NAME
 from vectorsearch.types import Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from backends.base import ModelSpec
     from vectorsearch.database import Database
@@ -31,14 +32,16 @@ EmbedName = Annotated[
     typer.Option(
         "--embed",
         help="Embedding model: a name (see [bold]models list[/]), a folder, or [bold]none[/]. "
-        "By default the database's own, and bge-small-en-v1.5-int8 for a new one.",
+        f"By default the database's own, and {config.DEFAULT_EMBEDDER} for a new one.",
         metavar="NAME",
         show_default=False,
     ),
 ]
 BackendName = Annotated[
-    str | None, typer.Option("--backend", help="Inference backend; by default the first that can.", metavar="NAME")
+    str | None,
+    typer.Option("--backend", help="Inference backend; by default the one that doctor tells.", metavar="NAME"),
 ]
+ModelName = Annotated[str, typer.Argument(help="A name of the catalogue, a folder, or a hub name.", metavar="NAME")]
 Language = Annotated[
     str,
     typer.Option(
@@ -56,10 +59,18 @@ def as_mode(name: str) -> Mode:
     Raises:
         typer.BadParameter: there is none.
     """
-    for mode in get_args(Mode):
-        if mode == name:
-            return cast("Mode", mode)
-    raise typer.BadParameter(f"{name!r} is none of {MODES}", param_hint="--mode")
+    return cast("Mode", one_of(get_args(Mode), name, option="--mode"))
+
+
+def one_of(names: Sequence[str], name: str, *, option: str) -> str:
+    """Return the name if it is one of these.
+
+    Raises:
+        typer.BadParameter: it isn't.
+    """
+    if name not in names:
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(names)}", param_hint=option)
+    return name
 
 
 def open_existing(folder: Path, *, backend: str | None = None) -> Database:

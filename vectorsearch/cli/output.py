@@ -13,10 +13,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.text import Text
 
+from backends.errors import InvalidInput
 from vectorsearch.evaluation import figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
     from types import TracebackType
 
 out = Console(highlight=False)
@@ -43,6 +45,28 @@ def print_json(value: object) -> None:
     """Print one JSON document on stdout."""
     ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=ascii_only) + "\n")
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a result to the file that an option names.
+
+    Raises:
+        InvalidInput: it can't be written.
+    """
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as exc:
+        raise InvalidInput(f"{str(file)!r} can't be written ({exc}): name another file") from exc
+
+
+def check_folder(file: Path | None, *, option: str) -> None:
+    """Refuse a file in a folder that isn't there, before the work whose result it is to hold.
+
+    Raises:
+        typer.BadParameter: the folder isn't there.
+    """
+    if file is not None and not file.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {str(file.parent)!r}", param_hint=option)
 
 
 def print_error(error: BaseException | str) -> None:

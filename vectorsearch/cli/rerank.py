@@ -69,6 +69,7 @@ def rerank(  # noqa: D103 -- HELP is its help
         raise typer.BadParameter("a run needs --queries and --corpus as well", param_hint="--run")
     if run is None and (queries or corpus or run_out):
         raise typer.BadParameter("--queries, --corpus and --run-out belong to --run", param_hint="--run")
+    output.check_folder(run_out, option="--run-out")
     fetch_models([catalogue.resolve(name)])
     with CrossEncoder(name, backend=backend, max_length=max_length) as encoder:
         if run is None:
@@ -136,18 +137,11 @@ def _order_run(
         sys.stdout.write(text)
         return
     if out is not None:
-        _write(out, text)
+        output.write_text(out, text)
     if as_json:
         output.print_json({"model": encoder.name, "queries": len(rankings), "run_out": str(out) if out else None})
     else:
         output.out.print(Text(f"{output.counted(len(rankings), 'ranking')} by {encoder.name}: {out}"))
-
-
-def _write(out: Path, text: str) -> None:
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as exc:
-        raise InvalidInput(f"the run can't be written to {str(out)!r} ({exc}): name another file") from exc
 
 
 def _texts(corpus: Path, wanted: set[str]) -> dict[str, str]:

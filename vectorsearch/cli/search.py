@@ -12,11 +12,11 @@ import typer
 from rich.text import Text
 
 from backends import catalogue
-from backends.errors import InvalidInput, ModelUnavailable
+from backends.errors import ModelUnavailable
 from vectorsearch import config
 from vectorsearch.cli import output
 from vectorsearch.cli.group import FAILED
-from vectorsearch.cli.opening import MODES, BackendName, DatabaseFolder, as_mode, fetch_models, open_existing
+from vectorsearch.cli.opening import MODES, BackendName, DatabaseFolder, as_mode, fetch_models, one_of, open_existing
 from vectorsearch.query.fusion import Fusion
 from vectorsearch.rerankers import Rerank
 
@@ -128,7 +128,7 @@ def search(
         )
     result = explanation.ran
     if svg is not None:
-        _write_svg(svg, explanation.to_svg())
+        output.write_text(svg, explanation.to_svg())
     if as_json:
         output.print_json({**result.to_dict(), **({"plan": asdict(result.plan)} if explain else {})})
     else:
@@ -147,10 +147,7 @@ def as_fusion(name: str) -> Fusion:
     Raises:
         typer.BadParameter: there is none.
     """
-    for fusion in get_args(Fusion):
-        if fusion == name:
-            return cast("Fusion", fusion)
-    raise typer.BadParameter(f"{name!r} is none of {', '.join(get_args(Fusion))}", param_hint="--fusion")
+    return cast("Fusion", one_of(get_args(Fusion), name, option="--fusion"))
 
 
 def reranker_option(name: str) -> str | None:
@@ -218,13 +215,6 @@ def degradations(result: SearchResult) -> list[str]:
         detail = errors.get(stage, "its model doesn't fit into the memory budget" if name.endswith(":budget") else "")
         reasons.append(f"went without {name}{f': {detail}' if detail else ''}")
     return reasons
-
-
-def _write_svg(file: Path, svg: str) -> None:
-    try:
-        file.write_text(svg, encoding="utf-8")
-    except OSError as exc:
-        raise InvalidInput(f"the timeline can't be written to {str(file)!r} ({exc}): name another file") from exc
 
 
 def _print_hits(result: SearchResult) -> None:

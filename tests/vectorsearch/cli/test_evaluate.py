@@ -171,12 +171,23 @@ def test_runs_are_written_when_a_file_is_named(run: Callable, collection: Path, 
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--db", "x"], ["--db", "x", "--queries", "{queries}"], ["--collection", "none"], ["--limit", "0"]],
+    [
+        [],
+        ["--db", "x"],
+        ["--db", "x", "--queries", "{queries}"],
+        ["--collection", "none"],
+        ["--limit", "0"],
+        ["--db", "x", "--queries", "{queries}", "--qrels", "{qrels}", "--embed", "none"],
+        ["--collection", "{folder}", "--system", "mode=lexical", "--rerank", "default"],
+        ["--collection", "{folder}", "--mode", "lexical", "--run", "no/such/folder/run.trec"],
+    ],
 )
-def test_usage_is_told_when_inputs_are_missing(run: Callable, collection: Path, arguments: list[str]) -> None:
-    """Without a collection, or a database with queries and judgments, the exit code is 2."""
-    filled = [argument.format(queries=collection / "queries.jsonl") for argument in arguments]
+def test_usage_is_told_when_options_make_no_sense(run: Callable, collection: Path, arguments: list[str]) -> None:
+    """Inputs that are missing, and options that would be ignored or would fail in the end, are wrong usage."""
+    files = {"queries": collection / "queries.jsonl", "qrels": collection / "qrels" / "test.tsv", "folder": collection}
+    filled = [argument.format(**files) for argument in arguments]
     assert run("evaluate", *filled).exit_code == 2
+    assert not (collection / "cache" / "collections").exists()
 
 
 def test_the_pip_command_is_told_when_the_extra_is_missing(

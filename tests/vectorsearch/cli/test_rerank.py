@@ -72,6 +72,13 @@ def test_files_are_asked_for_when_some_are_missing(
     assert message in " ".join(done.stderr.replace("│", " ").split())
 
 
+def test_the_folder_is_looked_for_before_the_work(run: Callable, candidates: dict[str, Path]) -> None:
+    """A run that couldn't be written is refused before a model is asked."""
+    done = run(*arguments(candidates, "--run-out", "no/such/folder/out.trec", "--model", "no-such-model"))
+    assert done.exit_code == 2
+    assert "no/such/folder" in done.stderr
+
+
 def test_what_is_missing_is_named_when_a_run_does_not_fit(run: Callable, candidates: dict[str, Path]) -> None:
     """A query without text and a document that is not in the corpus are told, and nothing is written."""
     candidates["--run"].write_text(RUN + "q9 Q0 csv.reader 1 1 bm25\n")
