@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lifecycle.profile import Profile
 
 DISTRIBUTION = "vectorsearch"
-_NOT_NEEDED = {"all", "dev", "bench", "train"}  # of other extras, or not of searching
+_NOT_NEEDED = {"all", "dev", "bench", "peers", "train"}  # of other extras, or not of searching
 _ONLY_ON = {"coreml": "darwin"}
 _REQUIREMENT = re.compile(r"^([\w.-]+).*?extra == ['\"]([\w-]+)['\"]", re.ASCII)
 

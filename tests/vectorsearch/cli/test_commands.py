@@ -16,7 +16,8 @@ from vectorsearch.cli import collections, output
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROOT_COMMANDS = ("index", "search", "evaluate", "info", "models", "collections", "demo")
+ROOT_COMMANDS = ("index", "search", "evaluate", "compare", "rerank", "reindex", "info", "verify", "repair", "compact")
+ROOT_COMMANDS += ("snapshot", "doctor", "models", "collections", "demo")
 
 
 def test_the_version_is_printed_when_asked_for(run: Callable) -> None:
@@ -35,11 +36,12 @@ def test_every_command_is_listed_when_help_is_asked_for(run: Callable) -> None:
 
 
 def test_no_runtime_is_loaded_when_the_command_line_starts(spawn: Callable) -> None:
-    """The command line starts without faiss, ONNX Runtime, Tantivy, tokenizers or ir-measures."""
+    """The command line starts without any runtime, index, tokenizer or evaluator."""
     setup = "import atexit; atexit.register(lambda: print(*sys.modules, sep='\\n', file=sys.stderr))"
     loaded = set(spawn("--help", setup=setup).stderr.split())
     assert "typer" in loaded
     assert not loaded & {"faiss", "onnxruntime", "onnx", "tantivy", "tokenizers", "ir_measures", "huggingface_hub"}
+    assert not loaded & {"jax", "torch", "transformers", "sentence_transformers", "coremltools", "scipy"}
 
 
 def test_the_module_is_the_command_when_python_runs_it() -> None:

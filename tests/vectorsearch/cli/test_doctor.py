@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import tomllib
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -90,6 +93,17 @@ def test_report_has_the_machine_when_the_doctor_looks() -> None:
     assert set(report.packages) >= {"vectorsearch", "onnxruntime", "jax", "torch", "coremltools", "tantivy"}
     assert not {"pytest", "matplotlib"} & set(report.packages)
     assert all(each.backend != "fake" for model in report.models for each in model.backends)
+
+
+def test_only_what_searching_needs_is_missed_when_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the project's extras those for benchmarks, tests, training and other engines are not asked for."""
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    requirements = [f"{each}; extra == '{name}'" for name in extras for each in extras[name]]
+    monkeypatch.setattr(metadata, "requires", lambda _: requirements)
+    monkeypatch.setattr(doctor, "_version", lambda _: None)
+    needed = {"jax", "torch", "eval", "metrics"} | ({"coreml"} if sys.platform == "darwin" else set())
+    assert doctor.examine().missing.keys() == needed
 
 
 def test_pip_command_is_given_when_an_extra_is_missing(monkeypatch: pytest.MonkeyPatch, run: Callable) -> None:
