@@ -118,12 +118,12 @@ def make_folder(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def load(make_folder: Callable[..., Path]) -> Iterator[Callable[..., TextModel]]:
-    """Return a function that makes a folder and loads it; what it loaded is closed afterwards."""
+    """Return a function that makes a folder and loads it with a backend; what it loaded is closed afterwards."""
     loaded: list[TextModel] = []
 
-    def make(name: str = "tiny", **options: Any) -> TextModel:
+    def make(name: str = "tiny", *, backend: str = "onnx", **options: Any) -> TextModel:
         spec = catalogue.resolve(make_folder(name, **options))
-        loaded.append(text_model.loader_for(spec, backend="onnx").load_model(spec))
+        loaded.append(text_model.loader_for(spec, backend=backend).load_model(spec))
         return loaded[-1]
 
     yield make

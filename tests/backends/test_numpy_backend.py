@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +15,9 @@ from backends.base import Stoppable, TokenBatch
 from backends.deadline import Deadline
 from backends.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER
 from backends.errors import DeadlineExceeded, InferenceError, InvalidInput, InvalidModel, TransientBackendError
-from backends.text_model import TextLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from backends.base import LoadedModel, ModelSpec
@@ -28,18 +27,9 @@ WORDS = ["csv file", "read a csv file", "dog", "", "cat dog cat dog cat dog", "p
 
 
 @pytest.fixture
-def load_numpy(make_folder: Callable[..., Path]) -> Iterator[Callable[..., TextModel]]:
-    """Return a function that makes a folder and loads it in NumPy; what it loaded is closed afterwards."""
-    loaded: list[TextModel] = []
-
-    def make(name: str = "tiny", **options: Any) -> TextModel:
-        spec = catalogue.resolve(make_folder(name, **options))
-        loaded.append(TextLoader(registry.get("numpy")).load_model(spec))
-        return loaded[-1]
-
-    yield make
-    for model in loaded:
-        model.close()
+def load_numpy(load: Callable[..., TextModel]) -> Callable[..., TextModel]:
+    """Return `load` for this backend."""
+    return partial(load, backend="numpy")
 
 
 def ragged(rows: int, length: int, seed: int = 0) -> TokenBatch:
@@ -47,17 +37,6 @@ def ragged(rows: int, length: int, seed: int = 0) -> TokenBatch:
     rng = np.random.default_rng(seed)
     mask = (np.arange(length) < np.array([length, *rng.integers(1, length + 1, rows - 1)])[:, None]).astype(np.int64)
     return TokenBatch(rng.integers(1000, 20000, (rows, length)) * mask, mask, np.zeros_like(mask))
-
-
-@pytest.mark.parametrize("options", [{}, {"pooled": True}, {"task": "cross-encode"}])
-def test_answers_are_onnx_runtimes_when_computed_in_floats(load: Any, load_numpy: Any, options: Any) -> None:
-    """Token vectors, pooled vectors and logits agree with ONNX Runtime to 1e-5."""
-    ours, theirs = load_numpy(**options), load(**options)
-    if "task" in options:
-        np.testing.assert_allclose(ours.score("how", WORDS).scores, theirs.score("how", WORDS).scores, atol=1e-5)
-    else:
-        mine, its = (model.embed(WORDS, kind="query").vectors for model in (ours, theirs))
-        np.testing.assert_allclose(mine, its, atol=1e-5)
 
 
 @pytest.mark.models
@@ -116,28 +95,6 @@ def test_memory_is_what_was_said_when_a_model_is_loaded() -> None:
     assert model._graph is None
     assert not model._programs
     assert not model._weights.nbytes
-
-
-def test_rows_are_named_when_the_graph_gives_nan(load_numpy: Any) -> None:
-    """L47: NaN is an error that names the texts, never a vector."""
-    model: TextModel = load_numpy(poison=True)
-    with pytest.raises(InferenceError, match=r"NaN.*rows \[0\].*texts \[1, 0\]"):
-        model.embed(["csv", "csv dog"], kind="passage")
-
-
-@pytest.mark.parametrize("options", [{"task": "cross-encode", "labels": 2}, {"pooled": True}])
-def test_graph_is_refused_at_load_when_it_does_not_fit_its_description(make_folder: Any, options: Any) -> None:
-    """Two labels, or no token vectors where pooling needs them, are refused."""
-    good = catalogue.resolve(make_folder(task=options.get("task", "embed")))
-    with pytest.raises(InvalidModel, match=r"two labels|rank 3"):
-        registry.get("numpy").load_model(replace(good, folder=make_folder("bad", **options)))
-
-
-def test_dimension_is_checked_when_the_description_differs(make_folder: Any) -> None:
-    """A graph of another dimension than the spec's is refused."""
-    spec = replace(catalogue.resolve(make_folder()), dim=9)
-    with pytest.raises(InvalidModel, match="vectors of 8 numbers, its description says 9"):
-        registry.get("numpy").load_model(spec)
 
 
 def rewrite(folder: Path, change: Callable[[onnx.ModelProto], None]) -> ModelSpec:
@@ -221,15 +178,6 @@ def ragged_words() -> TokenBatch:
     return TokenBatch(ids, (ids > 0).astype(np.int64), np.zeros_like(ids))
 
 
-def test_model_is_gone_when_closed_twice(load_numpy: Any) -> None:
-    """Closing frees it, again is harmless, and inference then says that the model is closed."""
-    model: TextModel = load_numpy()
-    model.close()
-    model.close()
-    with pytest.raises(InferenceError, match="is closed"):
-        model.embed(["csv"], kind="passage")
-
-
 def test_programs_are_bounded_when_many_shapes_come(load_numpy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The programs of the shapes met lately are kept, no more of them than the limit, and come to the same answers."""
     monkeypatch.setattr(numpy_backend, "PROGRAMS", 3)
@@ -242,23 +190,3 @@ def test_programs_are_bounded_when_many_shapes_come(load_numpy: Any, monkeypatch
         made = model.infer(batch)
         np.testing.assert_array_equal(answers.setdefault(length, made), made)
     assert model.compiled == ((2, 4), (2, 2), (2, 5))
-
-
-def test_answers_are_right_when_sixteen_threads_ask(load_numpy: Any) -> None:
-    """Sixteen threads at once get the answers that one gets."""
-    model: TextModel = load_numpy()
-    expected = model.embed(WORDS, kind="passage").vectors
-    results: list[Any] = [None] * 16
-    start = threading.Barrier(16)
-
-    def ask(i: int) -> None:
-        start.wait()
-        results[i] = model.embed(WORDS, kind="passage").vectors
-
-    threads = [threading.Thread(target=ask, args=(i,)) for i in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for result in results:
-        np.testing.assert_array_equal(result, expected)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,29 +60,6 @@ def test_vectors_are_the_graphs_own_when_it_pools(load: Any) -> None:
     assert np.linalg.norm(pooled) == pytest.approx(1)
 
 
-def test_rows_are_named_when_the_graph_gives_nan(load: Any) -> None:
-    """L47: NaN is an error that names the texts, never a vector."""
-    model: TextModel = load(poison=True)
-    with pytest.raises(InferenceError, match=r"NaN.*rows \[0\].*texts \[1, 0\]"):
-        model.embed(["csv", "csv dog"], kind="passage")
-
-
-@pytest.mark.parametrize("options", [{"task": "cross-encode", "labels": 2}, {"pooled": True}])
-def test_graph_is_refused_at_load_when_it_does_not_fit_its_description(make_folder: Any, options: Any) -> None:
-    """Two labels, or no token vectors where pooling needs them, are refused by the session's own shapes too."""
-    good = catalogue.resolve(make_folder(task=options.get("task", "embed")))
-    spec = replace(good, folder=make_folder("bad", **options))
-    with pytest.raises(InvalidModel, match=r"two labels|rank 3"):
-        registry.get("onnx").load_model(spec)
-
-
-def test_dimension_is_checked_when_the_description_differs(make_folder: Any) -> None:
-    """A graph of another dimension than the spec's is refused."""
-    spec = replace(catalogue.resolve(make_folder()), dim=9)
-    with pytest.raises(InvalidModel, match="vectors of 8 numbers, its description says 9"):
-        registry.get("onnx").load_model(spec)
-
-
 @pytest.mark.parametrize("content", [b"", b"garbage", None])
 def test_file_is_refused_at_load_when_it_is_damaged_or_gone(make_folder: Any, content: bytes | None) -> None:
     """What the runtime can't read is an invalid model, with the path and the runtime's words."""
@@ -133,52 +108,6 @@ def test_lack_of_memory_is_transient_when_the_runtime_says_so(
 
     monkeypatch.setattr(model._model, "_session", Starved())
     with pytest.raises(TransientBackendError):
-        model.embed(["csv"], kind="passage")
-
-
-def test_session_is_freed_when_closed_twice(load: Any) -> None:
-    """Closing drops the session, again is harmless, and inference then says that the model is closed."""
-    model: TextModel = load()
-    model.close()
-    model.close()
-    assert model._model._session is None  # type: ignore[attr-defined]  (the model's own part)
-    with pytest.raises(InferenceError, match="is closed"):
-        model.embed(["csv"], kind="passage")
-
-
-def test_model_answers_as_before_when_loaded_again(load: Any) -> None:
-    """Load, unload, load: the same vectors to the bit."""
-    first: TextModel = load()
-    before = first.embed(TEXTS, kind="passage").vectors
-    first.close()
-    np.testing.assert_array_equal(load().embed(TEXTS, kind="passage").vectors, before)
-
-
-def test_answers_are_right_when_sixteen_threads_ask(load: Any) -> None:
-    """Sixteen threads at once get the answers that one gets."""
-    model: TextModel = load()
-    expected = model.embed(TEXTS, kind="passage").vectors
-    results: list[Any] = [None] * 16
-    start = threading.Barrier(16)
-
-    def ask(i: int) -> None:
-        start.wait()
-        results[i] = model.embed(TEXTS, kind="passage").vectors
-
-    threads = [threading.Thread(target=ask, args=(i,)) for i in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for result in results:
-        np.testing.assert_array_equal(result, expected)
-
-
-def test_child_is_told_when_the_model_was_loaded_before_a_fork(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S40: a forked child, where the session's threads don't exist, gets an error instead of waiting for ever."""
-    model: TextModel = load()
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    with pytest.raises(InferenceError, match="forked"):
         model.embed(["csv"], kind="passage")
 
 
