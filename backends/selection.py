@@ -116,8 +116,13 @@ def base_name(name: str) -> str:
 
 def calibrate_command(spec: ModelSpec) -> str:
     """Return the command that measures a model's backends on this machine."""
+    return f"vectorsearch models calibrate {found_by(spec)}"
+
+
+def found_by(spec: ModelSpec) -> str:
+    """Return what a model is found by again: its name, or the folder that it was read from."""
     is_named = spec.name in ENTRIES or "/" in spec.name or not spec.weights_file
-    return f"vectorsearch models calibrate {spec.name if is_named else spec.folder}"
+    return spec.name if is_named else str(spec.folder)
 
 
 def _ranked(measured: Mapping[str, Cost]) -> list[str]:

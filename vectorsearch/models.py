@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from backends import catalogue, registry
 from backends.base import ModelSpec
 from backends.errors import CannotServe, InvalidInput, MissingExtra
+from backends.selection import found_by
 from backends.text_model import TextLoader
 from lifecycle import ModelRef
 from lifecycle.calibration import costs
@@ -42,7 +43,8 @@ class Models:
         self.tenant = tenant
         self._backend = backend
         self._find_registered: Callable[[str], tuple[ModelSpec, ModelConfig] | None] = lambda _: None
-        # Protects _chains, and what is registered for them: whoever holds it may ask the manager.
+        # Protects _chains, and what is registered for them: whoever holds it may ask the manager, and reads profiles.
+        # No model is loaded or run while it is held, and one that has its chain is found without it.
         self._lock = threading.RLock()
         self._chains: dict[tuple[str, Workload], tuple[Choice, Chain]] = {}  # by digest
         self._configs: dict[str, ModelConfig] = {}  # by digest
@@ -141,8 +143,7 @@ class Models:
         """Name an embedder so that it can be found and checked again: its name, or its folder, and its digest."""
         found = self._find_registered(embedder.name)
         registered = found is not None and found[0].digest == embedder.digest
-        named = embedder.name in catalogue.names() or "/" in embedder.name or not embedder.weights_file
-        return f"{embedder.name if registered or named else embedder.folder}@{digest_of(embedder)}"
+        return f"{embedder.name if registered else found_by(embedder)}@{digest_of(embedder)}"
 
     def _named(self, model: str | Path) -> ModelSpec:
         if isinstance(model, str) and (found := self._find_registered(model)) is not None:
