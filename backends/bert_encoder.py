@@ -1,7 +1,7 @@
 """BERT and RoBERTa written out for PyTorch: few fused operators, over weights laid out as oneDNN multiplies fastest.
 
 transformers' own module runs the same products; what it adds (a mask per layer, three products for q, k and v, sums and
-GELU as passes of their own) is a third of its time in bfloat16 on a processor with matrix units (README.md).
+GELU as passes of their own) is a fifth of its time in bfloat16 on a processor with matrix units (README.md).
 """
 
 from __future__ import annotations

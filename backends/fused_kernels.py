@@ -13,7 +13,7 @@ from backends.kernels import exact_product, quantize
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Bytes of a block: measured, a quarter to the whole of a core's second-level cache are equals (README.md).
+# Bytes of a block: with its scratch it fits a core's second-level cache, where the passes over it find it again.
 BLOCK_NBYTES = 1 << 18
 # For `gelu`; highest power first.
 _FITTED = (2.96547205e-6, -8.86767702e-6, -3.99117998e-4, 5.31700812e-3, -3.67011726e-2, -3.18185002e-1, -7.97900379e-1)

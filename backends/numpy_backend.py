@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from backends.tokenizer import Tokenizer
 
 PRECISIONS = ("float32", "int8")
-# Measured over the catalogue (README.md): what 8-bit matrices grow by as floats, and the workspace of a token.
+# What an 8-bit file grows by as floats, and the workspace of a token; checked by tests/benchmarks/backend_contract.py.
 UNPACKED_FACTOR = 3.0
 WEIGHTS_FACTOR = 1.05
 WORKSPACE_NBYTES_PER_TOKEN = 32 * 1024

@@ -1,7 +1,7 @@
 """A model that PyTorch has loaded: a batch is cut into parts, and each core computes a part alone.
 
 So no operator waits for another core, a part stays in its core's cache, and no row is padded beyond its own part; a
-processor that is busy with other work costs its share, and not a multiple of it (figures in README.md).
+processor that is busy with other work costs about its share, and not a multiple of it (figures in README.md).
 """
 
 from __future__ import annotations
