@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from backends.base import TokenBatch
+from backends.fingerprint import AGREEMENT, agreement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from backends.base import ModelSpec
     from backends.jax_backend import JaxModel
 
-_FASTER = 1.3  # what bfloat16 must gain to be chosen
-_COSINE = 0.999  # and must keep
+_FASTER = 1.3  # what bfloat16 must gain to be chosen; what it must keep is `AGREEMENT`
 _ROUNDS = 5
 _lock = threading.Lock()  # guards _agreed; nothing is called while it is held
 _agreed: dict[str, bool] = {}  # digest → whether bfloat16 keeps the model's answers
@@ -38,7 +38,7 @@ def chosen(spec: ModelSpec, load: Callable[[str], JaxModel]) -> JaxModel:
     if agrees:
         return fast
     exact = load("float32")
-    agrees = _cosine(_probed(fast), _probed(exact)) >= _COSINE
+    agrees = agreement(_probed(fast), _probed(exact)) >= AGREEMENT
     with _lock:
         _agreed[spec.digest] = agrees
     (exact if agrees else fast).close()
@@ -66,9 +66,3 @@ def _probed(model: JaxModel) -> NDArray[np.float32]:
     """Return the answers to two rows of any tokens, the same each time."""
     ids = np.random.default_rng(0).integers(0, model.vocabulary, (2, min(16, model.batching.lengths[-1])))
     return model.infer(TokenBatch(ids, np.ones_like(ids), np.zeros_like(ids)))
-
-
-def _cosine(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> float:
-    """Return the lowest cosine of two answers: of vectors row by row, or of all logits as one vector."""
-    a, b = np.atleast_2d(ours), np.atleast_2d(theirs)
-    return float(np.min((a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))))

@@ -7,16 +7,20 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812  (its name everywhere)
+
+from backends.fingerprint import AGREEMENT, agreement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from backends.torch_model import Encoder
 
-_FASTER = 1.3  # what bfloat16 must gain to be chosen
-_COSINE = 0.999  # and must keep
+_FASTER = 1.3  # what bfloat16 must gain to be chosen; what it must keep is `AGREEMENT`
 _ROUNDS = 5
 _lock = threading.Lock()  # guards _agreed; nothing is called while it is held
 _agreed: dict[tuple[str, str], bool] = {}  # (digest, device) → whether bfloat16 keeps the model's answers
@@ -44,7 +48,7 @@ def any_rows(vocabulary: int, device: torch.device) -> torch.Tensor:
 
 
 def bfloat16_agrees(digest: str, ids: torch.Tensor, fast: Encoder, exact: Callable[[], Encoder]) -> bool:
-    """Return whether the answers to these rows keep a cosine of 0.999 to float32; computed once per model.
+    """Return whether the answers to these rows agree with those in float32; computed once per model.
 
     `ids` is int64[n, length], on the device; `exact` makes the encoder in float32, where it is needed.
     """
@@ -52,15 +56,14 @@ def bfloat16_agrees(digest: str, ids: torch.Tensor, fast: Encoder, exact: Callab
     with _lock:
         known = _agreed.get(key)
     if known is None:
-        known = _cosine(ids, fast, exact()) >= _COSINE
+        known = agreement(_probed(fast, ids), _probed(exact(), ids)) >= AGREEMENT
         with _lock:
             _agreed[key] = known
     return known
 
 
-def _cosine(ids: torch.Tensor, fast: Encoder, exact: Encoder) -> float:
-    """Return the lowest cosine between the two: of mean vectors, or of all logits as one vector."""
+def _probed(encoder: Encoder, ids: torch.Tensor) -> NDArray[np.float32]:
+    """Return mean vectors, or logits."""
     with torch.inference_mode():
-        answers = [encoder(ids, None, torch.zeros_like(ids)).float() for encoder in (fast, exact)]
-    one, other = (answer.mean(1) if answer.ndim > 1 else answer[None] for answer in answers)
-    return float(F.cosine_similarity(one, other).min())
+        answer = encoder(ids, None, torch.zeros_like(ids)).float()
+        return np.asarray((answer.mean(1) if answer.ndim > 1 else answer).cpu().numpy())

@@ -147,7 +147,7 @@ def test_precision_is_bfloat16_when_it_pays_and_agrees(
 
     monkeypatch.setattr(jax_precision, "bfloat16_pays", lambda: pays)
     monkeypatch.setattr(jax_precision, "_agreed", {})
-    monkeypatch.setattr(jax_precision, "_cosine", lambda *_: cosine)
+    monkeypatch.setattr(jax_precision, "agreement", lambda *_: cosine)
     for _ in range(2):  # the second load knows the first one's answer
         assert load_jax(backend="jax").device == f"cpu:jax:{expected}"
     assert load_jax(backend="jax:bfloat16").device == "cpu:jax:bfloat16"

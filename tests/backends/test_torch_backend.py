@@ -197,7 +197,7 @@ def test_precision_is_measured_when_none_is_asked_for(
     monkeypatch.setattr(torch_precision, "_agreed", {})
     assert load_torch(folder, "torch").device == "cpu:torch:bfloat16"
     monkeypatch.setattr(torch_precision, "_agreed", {})
-    monkeypatch.setattr(torch_precision, "_COSINE", 1.1)
+    monkeypatch.setattr(torch_precision, "AGREEMENT", 1.1)
     assert load_torch(folder, "torch").device == "cpu:torch:float32"
 
 
