@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from pathlib import Path  # noqa: TC003 -- typer reads it when it runs
 from typing import TYPE_CHECKING, Annotated
@@ -193,7 +194,8 @@ def open_with_progress(
 def write_runs(path: Path, result: ExperimentResult) -> None:
     """Write each system's TREC run: to the file itself, or, of several, to FILE.NAME.trec each."""
     for system in result.systems:
-        infix = f".{system.name.replace(' ', '')}" if len(result.systems) > 1 else ""
+        name = re.sub(r"[^-+.\w]", "_", "".join(system.name.split()))  # a name may hold what separates folders
+        infix = f".{name}" if len(result.systems) > 1 else ""
         output.write_text(path.with_name(f"{path.stem}{infix}{path.suffix}"), system.run)
 
 

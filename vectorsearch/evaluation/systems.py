@@ -151,7 +151,7 @@ def read_systems(path: str | Path) -> list[System]:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8")).get("system")
     except (OSError, ValueError) as exc:
         raise InvalidInput(f"{path}: can't be read as TOML: {exc}") from exc
-    if not isinstance(tables, list) or not tables:
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise InvalidInput(f"{path}: holds no [[system]] table")
     return [_system(table, f"{i} of {path}") for i, table in enumerate(tables, 1)]
 
@@ -184,6 +184,7 @@ def _system(options: Mapping[str, Any], label: str) -> System:
     label = f"system {label}"
     known = [each.name for each in fields(System)]
     values = {_SHORT.get(key, key): value for key, value in options.items()}
+    values["name"] = str(values.get("name", ""))  # a TOML file may have a number
     for key in values:
         if key not in known and key not in _SPEC:
             raise InvalidInput(f"{label}: {key!r} is no option: use {', '.join([*known, *_SHORT, *_SPEC])}")

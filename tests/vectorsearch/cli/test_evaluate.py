@@ -164,9 +164,9 @@ def test_runs_are_written_when_a_file_is_named(run: Callable, collection: Path, 
     lines = [line.split() for line in (tmp_path / "r.trec").read_text(encoding="utf-8").splitlines()]
     assert [line[2] for line in lines if line[0] == "q2"] == ["time.sleep"]
     assert {line[5] for line in lines} == {"lexical"}
-    run(*arguments, "--mode", "lexical", "--mode", "auto")
+    run(*arguments, "--mode", "lexical", "--system", "../k 9: mode=lexical k=100")
     assert (tmp_path / "r.lexical.trec").read_text(encoding="utf-8")
-    assert (tmp_path / "r.auto.trec").read_text(encoding="utf-8")
+    assert (tmp_path / "r..._k9.trec").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -83,12 +83,12 @@ def test_systems_are_read_from_a_file(tmp_path: Path) -> None:
     """Each [[system]] table of a TOML file is a system, in order, with the keys of a line."""
     path = tmp_path / "systems.toml"
     path.write_text(
-        '[[system]]\nname = "BM25"\nmode = "lexical"\n'
+        '[[system]]\nname = 25\nmode = "lexical"\n'
         '[[system]]\nname = "best"\nrerank = "default"\ndepth = 20\nweights = {lexical = 1, dense = 2.0}\n',
         encoding="utf-8",
     )
     assert read_systems(path) == [
-        System(name="BM25", mode="lexical"),
+        System(name="25", mode="lexical"),
         System(name="best", rerank=config.DEFAULT_RERANKER, rerank_depth=20, weights={"lexical": 1, "dense": 2.0}),
     ]
 
@@ -97,6 +97,7 @@ def test_systems_are_read_from_a_file(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("system = 3", "no \\[\\[system\\]\\]"),
+        ("system = [1]", "no \\[\\[system\\]\\]"),
         ("", "no \\[\\[system\\]\\]"),
         ("[[system]\n", "TOML"),
         ('[[system]]\nk = "ten"\n', "number"),
