@@ -111,6 +111,8 @@ def search(
     wanted = parse_filters(filters or [])
     chosen = as_mode(mode)
     reranker = reranker_option(rerank)
+    if blend is not None and reranker is None:
+        raise typer.BadParameter("nothing reranks: give --rerank NAME as well", param_hint="--blend")
     with open_existing(db, backend=backend) as database:
         with contextlib.suppress(ModelUnavailable):  # the search tells what it has to go without, or that it can't
             fetch_for_search(database, chosen, reranker)

@@ -125,6 +125,7 @@ def test_a_filter_is_refused_when_it_is_malformed(options: list[str]) -> None:
         (["x", "--fusion", "sum"], 2, "rrf, minmax, zscore"),
         (["x", "--timeout", "0"], 1, "timeout_s is 0"),
         (["x", "--min-score", "1"], 1, "nothing reranks"),
+        (["x", "--blend", "0.5"], 2, "nothing reranks"),
         (["csv", "--svg", "no/such/folder/t.svg"], 1, "name another file"),
     ],
 )
