@@ -15,13 +15,12 @@ from vectorsearch.features import DEFAULT_DIM, fit_features
 
 HELP = """Fit a small embedding model on a database's own documents: hashed words, idf, truncated SVD.
 
-Nothing is downloaded, and NumPy runs it. The database stays as it is; to search with the model, index the documents
-into a new one with it.
+Nothing is downloaded, and NumPy runs it. The database stays as it is; to search it with the model, embed it again.
 
 [bold]Example[/]
 
   vectorsearch models fit-features --db my.db
-  vectorsearch index corpus.jsonl --db dense.db --embed my.db.features"""
+  vectorsearch reindex --db my.db --embed my.db.features"""
 
 
 def fit(

@@ -65,9 +65,10 @@ def agree_settings(store: Store, wanted: CollectionSettings | None) -> Collectio
     for name in ("embed", "dim", "language", "lexical"):
         was, asked = getattr(stored, name), getattr(wanted, name)
         if was != asked and not (name == "dim" and None in {was, asked}):
+            other = "embed it again (`vectorsearch reindex`)" if name == "embed" else "index into a new folder"
             raise SettingsMismatch(
                 f"database {str(store.folder)!r} was made with {name}={was!r} and is opened with {name}={asked!r}: "
-                f"open it with {name}={was!r}, or index the documents into a new folder"
+                f"open it with {name}={was!r}, or {other}"
             )
     return replace(stored, dense=wanted.dense)
 
