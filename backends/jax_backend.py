@@ -85,14 +85,14 @@ class JaxBackend:
         By the plain name, a graph with 8-bit products is computed in them, and any other in bfloat16 where this machine
         multiplies that clearly faster and the model keeps its answers, else in float32.
         """
-        refused = self.can_serve(spec)
+        served = self.can_serve(spec)
         if importlib.util.find_spec("jax") is None:
             raise MissingExtra("this model needs JAX: pip install 'vectorsearch[jax]'")
         from backends import jax_precision, jax_program  # noqa: PLC0415  (heavy: only where a model is loaded)
 
         graph = load(spec.folder / spec.weights_file)
-        if not refused:
-            raise InvalidModel(refused.reason)
+        if not served:
+            raise InvalidModel(served.reason)
         jax_program.configure(cache_dir() / "jax")
         try:
             if self._precision or is_packed(spec):
