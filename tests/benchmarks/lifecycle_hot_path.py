@@ -1,4 +1,4 @@
-"""What a lease on a loaded model costs: ours, alone and through a chain of backends, and what others would do.
+"""What a lease on a loaded model costs: ours, alone, through a chain of backends and awaited; and what others would do.
 
 The others are a registry under one RLock, and a bare pair of lock operations.
 
@@ -7,11 +7,13 @@ The others are a registry under one RLock, and a bare pair of lock operations.
 All contenders are measured in turns, round by round. `us` is the wall time of taking and returning a lease with one
 thread. `kept` is the rate of all threads together, compared with one thread's: with the GIL it can't be more than
 about 1, and an empty loop shows what the interpreter alone leaves of it. `kept_of_empty_loop` is the ratio of the two.
+`awaited_us` is `us` of a lease that a coroutine takes, in a running event loop.
 Targets: a median of at most 1 us, through a chain at most 1 us more; at least 0.9 of what the empty loop keeps.
 """
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import threading
 import time
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle_measuring import FakeLoader, finish, parse_options
 
-from lifecycle import Chain, InstanceKey, ModelManager, ModelRef
+from lifecycle import Chain, InstanceKey, ModelManager, ModelRef, aio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +79,17 @@ def per_second(operation: Operation, threads: int, seconds: float, *, same: bool
     return sum(counts) / (time.perf_counter() - begun)
 
 
+async def awaited_us(manager: ModelManager, ref: ModelRef, seconds: float) -> float:
+    """Return the microseconds of a lease that a coroutine takes and returns."""
+    done, begun = 0, time.perf_counter()
+    while time.perf_counter() - begun < seconds:
+        for _ in range(BATCH):
+            async with aio.lease(manager, ref):
+                pass
+        done += BATCH
+    return 1e6 * (time.perf_counter() - begun) / done
+
+
 def contenders(manager: ModelManager, refs: list[ModelRef]) -> dict[str, Operation]:
     """Return what is compared, each a function of the model's number."""
     lock = threading.Lock()
@@ -111,11 +124,15 @@ def no_work(_model: object, _lease: object) -> None:
     """Do nothing with a leased model."""
 
 
-def measure(operations: dict[str, Operation], rounds: int, seconds: float) -> dict[str, Any]:
+def measure(
+    operations: dict[str, Operation], awaited: Callable[[], float], rounds: int, seconds: float
+) -> dict[str, Any]:
     """Return all figures: medians over the rounds, of ratios within a round."""
     us: dict[str, list[float]] = defaultdict(list)
+    awaiting: list[float] = []
     kept: dict[tuple[str, int, str], list[float]] = defaultdict(list)
     for _ in range(rounds):
+        awaiting.append(awaited())
         for name, operation in operations.items():
             alone = per_second(operation, 1, seconds, same=True)
             us[name].append(1e6 / alone)
@@ -123,7 +140,8 @@ def measure(operations: dict[str, Operation], rounds: int, seconds: float) -> di
                 rate = per_second(operation, threads, seconds, same=same)
                 kept["same_model" if same else "different_models", threads, name].append(rate / alone)
     figures: dict[str, Any] = {
-        "us": {name: {"best": round(min(t), 3), "median": round(statistics.median(t), 3)} for name, t in us.items()}
+        "us": {name: _best_and_median(times) for name, times in us.items()},
+        "awaited_us": _best_and_median(awaiting),
     }
     for models in ("same_model", "different_models"):
         rows = figures[models] = {}
@@ -136,6 +154,10 @@ def measure(operations: dict[str, Operation], rounds: int, seconds: float) -> di
                 },
             }
     return figures
+
+
+def _best_and_median(times: list[float]) -> dict[str, float]:
+    return {"best": round(min(times), 3), "median": round(statistics.median(times), 3)}
 
 
 def draw(plt: Any, figures: dict[str, Any]) -> None:
@@ -160,7 +182,8 @@ def main() -> None:
         operations = contenders(manager, refs)
         for number in range(MODELS):
             operations["lease"](number)
-        figures = measure(operations, *((2, 0.02) if options.quick else (9, options.seconds)))
+        rounds, seconds = (2, 0.02) if options.quick else (9, options.seconds)
+        figures = measure(operations, lambda: asyncio.run(awaited_us(manager, refs[0], seconds)), rounds, seconds)
         after = manager.snapshot()
     wrong = {
         "open_leases": sum(model.leases for model in after.models),
