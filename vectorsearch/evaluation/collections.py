@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -133,7 +134,7 @@ def _parse_judgment(line: str) -> tuple[str, str, int] | None:
     columns = line.split("\t") if "\t" in line else line.split()
     match [column.strip() for column in columns]:
         case [query, document, grade] | [query, _, document, grade]:
-            if not grade.lstrip("+-").isdecimal():
+            if not re.fullmatch(r"[+-]?\d+", grade):
                 return None
             if len(grade) > _LONGEST_GRADE:
                 raise InvalidInput(f"the grade {_shown(grade)} is too large")

@@ -143,6 +143,7 @@ def test_error_names_file_and_line_when_a_query_is_malformed(folder: Path, row: 
     [
         ("1\td1\t1\n1\td1\n", "line 2: 2 columns"),
         ("1\td1\t1\n1\td2\tgood\n", "line 2: the grade is not a whole number"),
+        ("1\td1\t1\n1\td2\t--1\n", "line 2: the grade is not a whole number"),
         ("1\td1\t1\n1\td1\t2\n", "line 2: '1' and 'd1' are judged twice, differently"),
         ("1\td1\t1\n1\td2\t9999999999999999999\n", "line 2: the grade '9999999999999999999' is too large"),
         ("query-id\tcorpus-id\tscore\n", "holds no judgments"),
