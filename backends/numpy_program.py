@@ -10,7 +10,6 @@ import numpy as np
 
 from backends import fused_kernels as fused
 from backends.kernels import compute
-from backends.shapes import LOWERED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -165,7 +164,6 @@ _FUSED: Mapping[str, Callable[[Node, Program, Weights, int | None], Run]] = {
     "vs.Linear": _linear,
     "vs.QuantisedMatMul": _quantised_matmul,
 }
-RUN = LOWERED | frozenset(_FUSED)
 
 
 def _last_uses(program: Program) -> list[set[str]]:
