@@ -25,7 +25,8 @@ class ModelHandle:
     """A generation's model. Made by the manager with its gate shut; `on_idle` is told when a watched lease ends.
 
     A token is `id(lease)`. Discarding it twice is harmless, so a lease is returned exactly once however often, and
-    from however many threads, it is closed. `hits` and `peak` are statistics: without the GIL they may miss a few.
+    from however many threads, it is closed. `hits`, `misses` and `peak` are statistics: without the GIL they may miss
+    a few.
     """
 
     __slots__ = (
@@ -38,6 +39,7 @@ class ModelHandle:
         "hits",
         "key",
         "last_used",
+        "misses",
         "model",
         "peak",
         "shut",
@@ -55,6 +57,7 @@ class ModelHandle:
         self.watched = True
         self.last_used = -math.inf
         self.hits = 0
+        self.misses = 0
         self.peak = 0
         self._tokens: set[int] = set()
         self._loader = loader

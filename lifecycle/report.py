@@ -169,6 +169,7 @@ def model_status(keeper: Keeper, key: InstanceKey, now: float) -> ModelStatus:
         idle_s=max(0.0, now - current.last_used) if current and not leases else None,
         loads=keeper.tally.loads[key],
         hits=keeper.tally.past_hits[key] + sum(handle.hits for handle in handles),
+        misses=keeper.tally.past_misses[key] + sum(handle.misses for handle in handles),
         ready_at=resident.ready_at if resident else None,
         load_s=resident.ready_at - resident.loading_since if resident else None,
     )

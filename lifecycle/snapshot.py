@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from lifecycle.config import InstanceKey, ModelRef
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from lifecycle.config import InstanceKey, ModelRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +16,9 @@ class ModelStatus:
     """One instance: all refs that share it, where it runs, and what it costs.
 
     `nbytes` is what it takes, or would take, in memory; `charged_nbytes` what is charged for it now, generations on
-    their way out included. `idle_s` is None while it is leased or not resident. `loads` and `hits` (leases that
-    waited for nothing) count from registration on. `ready_at` is when it became ready, by the manager's clock, and
-    `load_s` what that load took; both are None while it isn't resident.
+    their way out included. `idle_s` is None while it is leased or not resident. `loads`, `hits` (leases that waited for
+    nothing) and `misses` (those that had to wait for it) count from registration on. `ready_at` is when it became
+    ready, by the manager's clock, and `load_s` what that load took; both are None while it isn't resident.
     """
 
     refs: tuple[ModelRef, ...]
@@ -33,8 +33,27 @@ class ModelStatus:
     idle_s: float | None
     loads: int
     hits: int
+    misses: int
     ready_at: float | None = None
     load_s: float | None = None
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """Return the share of leases that waited for nothing; None before the first."""
+        leases = self.hits + self.misses
+        return self.hits / leases if leases else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as JSON has them."""
+        key = {**self.key._asdict(), "options": dict(self.key.options)}
+        return {**asdict(self), "refs": [ref._asdict() for ref in self.refs], "key": key, "hit_ratio": self.hit_ratio}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the status of which these are the plain values."""
+        own = {field.name: values[field.name] for field in fields(cls)}
+        key = InstanceKey(**{**values["key"], "options": tuple(values["key"]["options"].items())})
+        return cls(**{**own, "refs": tuple(ModelRef(**ref) for ref in values["refs"]), "key": key})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +112,27 @@ class ManagerSnapshot:
     by_tenant: Mapping[str, int]
     models: tuple[ModelStatus, ...]
     counters: Counters
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as JSON has them."""
+        return {
+            **{field.name: getattr(self, field.name) for field in fields(self)},
+            "by_backend": dict(self.by_backend),
+            "by_tenant": dict(self.by_tenant),
+            "models": [model.to_dict() for model in self.models],
+            "counters": asdict(self.counters),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the snapshot of which these are the plain values.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: they are not those of a snapshot.
+        """
+        own = {field.name: values[field.name] for field in fields(cls)}
+        models = tuple(map(ModelStatus.from_dict, values["models"]))
+        return cls(**{**own, "models": models, "counters": Counters(**values["counters"])})
 
     def of_tenant(self, name: str) -> ManagerSnapshot:
         """Return what a tenant may see: its own models and refs, and the bytes charged for them; all else is of all."""

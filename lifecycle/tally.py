@@ -21,6 +21,7 @@ class Tally:
     def __init__(self) -> None:
         self.loads: Counter[InstanceKey] = Counter()
         self.past_hits: Counter[InstanceKey] = Counter()
+        self.past_misses: Counter[InstanceKey] = Counter()
         self.cold_leases = 0
         self._events: Counter[type[events.Event]] = Counter()
         self._eager_loads = 0
@@ -36,6 +37,7 @@ class Tally:
     def keep(self, handle: ModelHandle) -> None:
         """Remember what a handle has counted, since it is about to be forgotten."""
         self.past_hits[handle.key] += handle.hits
+        self.past_misses[handle.key] += handle.misses
         self._past_peak = max(self._past_peak, handle.peak)
 
     def counters(self, handles: Iterable[ModelHandle], *, dropped_events: int) -> Counters:

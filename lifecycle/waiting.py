@@ -82,6 +82,8 @@ class Wait:
         lease.wait_s = self._clock() - self._since
         if self._ticket.refusal is not None:
             raise report.refusal(self._keeper, lease, *self._ticket.refusal)
-        if not lease.cold:
-            for handle in lease.handles:
+        for handle in lease.handles:
+            if lease.cold:
+                handle.misses += 1
+            else:
                 handle.hits += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from lifecycle import (
     LeaseTimeout,
     LifecycleError,
     LoadPolicy,
+    ManagerSnapshot,
     ModelConfig,
     ModelNotRegistered,
     ModelRef,
@@ -251,10 +253,12 @@ def test_snapshot_is_frozen_and_adds_up_when_models_come_and_go(bench: MakeBench
         snapshot.by_backend["fake"] = 0  # type: ignore[index] - as above
     assert snapshot.charged_nbytes == sum(snapshot.by_backend.values()) == 5
     a, other = snapshot.models
-    assert (a.state, a.leases, a.idle_s, a.loads, a.hits, a.charged_nbytes, a.device) == (
-        "ready", 0, 7.0, 1, 1, 2, "fake:0",
+    assert (a.state, a.leases, a.idle_s, a.loads, a.hits, a.misses, a.charged_nbytes, a.device) == (
+        "ready", 0, 7.0, 1, 1, 1, 2, "fake:0",
     )  # fmt: skip
     assert (other.leases, other.idle_s, other.resident, other.nbytes) == (1, None, True, 3)
+    assert (a.hit_ratio, other.hit_ratio) == (0.5, 0.0)
+    assert ManagerSnapshot.from_dict(json.loads(json.dumps(snapshot.to_dict()))) == snapshot
     assert snapshot.idle_nbytes == 2
     assert b.manager.budget_nbytes == 5
 
