@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -46,6 +46,11 @@ class RegisteredModel:
     source: str
     config: ModelConfig
 
+    @classmethod
+    def of(cls, row: ModelRow) -> Self:
+        """Return the model of a row of the registry."""
+        return cls(row.tenant, row.name, row.settings["task"], row.digest, row.settings["source"], _config(row))
+
 
 class Registration:
     """One tenant's registered models. Threads may share it; registering is one at a time.
@@ -79,7 +84,7 @@ class Registration:
 
     def registered(self) -> tuple[RegisteredModel, ...]:
         """Return the tenant's models by name."""
-        return tuple(_registered(row) for _, row in sorted(self._rows.items()))
+        return tuple(RegisteredModel.of(row) for _, row in sorted(self._rows.items()))
 
     def register(self, name: str, source: str | Path, *, task: str, config: ModelConfig) -> RegisteredModel:
         """Check a model, copy its files, try it, and let the name mean it; on any error all stays as it was.
@@ -108,7 +113,7 @@ class Registration:
                 raise
             if before is not None and before.digest != row.digest:
                 self._settle(before.digest)
-        return _registered(row)
+        return RegisteredModel.of(row)
 
     def unregister(self, name: str) -> None:
         """Forget a model; searches under way end with it, then it is unloaded, and its files go if nobody uses them.
@@ -184,7 +189,3 @@ def _settings(task: Task, source: str | Path, config: ModelConfig) -> dict[str, 
 def _config(row: ModelRow) -> ModelConfig:
     stored = dict(row.settings["config"])
     return ModelConfig(**{**stored, "load_policy": LoadPolicy(stored["load_policy"])})
-
-
-def _registered(row: ModelRow) -> RegisteredModel:
-    return RegisteredModel(row.tenant, row.name, row.settings["task"], row.digest, row.settings["source"], _config(row))

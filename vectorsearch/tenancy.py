@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from backends.errors import InvalidInput
 from lifecycle import LoadPolicy, ModelConfig
+from vectorsearch.tenants import AS_BEFORE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,16 +37,16 @@ class Tenancy:
         self,
         name: str,
         *,
-        quota_nbytes: int | None = None,
-        guaranteed_nbytes: int | None = None,
+        quota_nbytes: int | Literal["default"] | None = AS_BEFORE,
+        guaranteed_nbytes: int | Literal["default"] = AS_BEFORE,
         **options: Unpack[TenantOptions],
     ) -> Database:
         """Return a tenant's database in this store, made if there is none; the same one each time, closed with this.
 
         It has documents, indexes, registered models and an embedder of its own; `options` are `embed`, `rerank`,
         `language`, `lexical` and `dense_index` of `vectorsearch.open`, the embedder being this database's by default.
-        Models of all tenants share the budget: the tenant's may take `quota_nbytes` at most, and of what it uses,
-        `guaranteed_nbytes` never leave for another. Sizes that are not given stay as they are.
+        Models of all tenants share the budget: the tenant's may take `quota_nbytes` at most (None: no quota), and of
+        what it uses, `guaranteed_nbytes` never leave for another. Sizes that are not given stay as they are.
 
         Raises:
             InvalidInput: the name can't be used, a size is negative, it is open with other options, or this is a
@@ -109,9 +110,13 @@ class Tenancy:
         """
         self._registration.unregister(name)
 
-    def registered_models(self) -> tuple[RegisteredModel, ...]:
-        """Return the models that this tenant has registered, by name."""
-        return self._registration.registered()
+    def registered_models(self, *, all_tenants: bool = False) -> tuple[RegisteredModel, ...]:
+        """Return the models that this tenant has registered, by name; or the store's and those of `all_tenants`.
+
+        Raises:
+            InvalidInput: `all_tenants` is asked of a tenant.
+        """
+        return self._root().registered() if all_tenants else self._registration.registered()
 
     def _root(self) -> Tenants:
         if self._tenants is None:

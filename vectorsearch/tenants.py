@@ -6,9 +6,10 @@ import re
 import shutil
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 from backends.errors import InvalidInput
+from vectorsearch.registration import RegisteredModel
 from vectorsearch.storage.errors import ReadOnlyDatabase
 from vectorsearch.storage.registry import TenantRow
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from vectorsearch.storage.registry import Registry
 
 FOLDER_NAME = "tenants"
+AS_BEFORE: Final = "default"  # what it has; of a new tenant, no quota and no guarantee
 _REMOVED = ".removed-"  # no tenant's name begins with a dot
 # Lower case only: where the file system ignores case, two folders would be one.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -87,11 +89,13 @@ class Tenants:
         self,
         name: str,
         *,
-        quota_nbytes: int | None = None,
-        guaranteed_nbytes: int | None = None,
+        quota_nbytes: int | Literal["default"] | None = AS_BEFORE,
+        guaranteed_nbytes: int | Literal["default"] = AS_BEFORE,
         **options: Unpack[TenantOptions],
     ) -> Database:
         """Return a tenant's database, made if there is none; sizes that are given replace those that it has.
+
+        A quota of None is none: the budget alone bounds the tenant's models.
 
         Raises:
             InvalidInput: the name can't be used, a size is negative, or it is open with other options.
@@ -101,7 +105,7 @@ class Tenants:
             raise InvalidInput(
                 f"tenant name {name!r}: use up to 64 lower-case letters, digits and . _ -, a letter or digit first"
             )
-        if quota_nbytes is guaranteed_nbytes is None and not options:
+        if quota_nbytes == guaranteed_nbytes == AS_BEFORE and not options:
             database = self._open.get(name)
             if database is not None and not database.closed:
                 return database  # what a service asks for with every request
@@ -112,22 +116,35 @@ class Tenants:
             before = _info(known) if known else TenantInfo(name, None, 0)
             info = TenantInfo(
                 name,
-                before.quota_nbytes if quota_nbytes is None else quota_nbytes,
-                before.guaranteed_nbytes if guaranteed_nbytes is None else guaranteed_nbytes,
+                before.quota_nbytes if quota_nbytes == AS_BEFORE else quota_nbytes,
+                before.guaranteed_nbytes if guaranteed_nbytes == AS_BEFORE else guaranteed_nbytes,
             )
-            if known is None or info != before:
-                self._apply(info)  # refuses sizes that can't be
-            database = self._open.get(name)
-            if database is None or database.closed:
-                database = self._open[name] = self._open_one(self._folder / FOLDER_NAME / name, name, **options)
-            elif options:
-                given = ", ".join(sorted(options))
-                raise InvalidInput(f"tenant {name!r} is open already: give {given} when it is first opened")
-            if known is None or info != before:
-                sizes = {"quota_nbytes": info.quota_nbytes, "guaranteed_nbytes": info.guaranteed_nbytes}
-                self._registry.put_tenant(TenantRow(name, sizes))
+            if info != before and self._read_only:
+                raise ReadOnlyDatabase(f"tenant {name!r} keeps its sizes: the store is open read-only")
+            self._apply(info)  # refuses sizes that can't be
+            try:
+                database = self._opened(name, options)
+                if known is None or info != before:
+                    sizes = {"quota_nbytes": info.quota_nbytes, "guaranteed_nbytes": info.guaranteed_nbytes}
+                    self._registry.put_tenant(TenantRow(name, sizes))
+            except BaseException:
+                self._apply(before)
+                raise
             database.quota_nbytes = info.quota_nbytes
             return database
+
+    def _opened(self, name: str, options: TenantOptions) -> Database:
+        database = self._open.get(name)
+        if database is None or database.closed:
+            database = self._open[name] = self._open_one(self._folder / FOLDER_NAME / name, name, **options)
+        elif options:
+            given = ", ".join(sorted(options))
+            raise InvalidInput(f"tenant {name!r} is open already: give {given} when it is first opened")
+        return database
+
+    def registered(self) -> tuple[RegisteredModel, ...]:
+        """Return every tenant's registered models and the store's own, by tenant and name."""
+        return tuple(RegisteredModel.of(row) for row in self._registry.models())
 
     def list(self) -> tuple[TenantInfo, ...]:
         """Return all tenants by name."""

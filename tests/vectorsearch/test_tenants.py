@@ -290,3 +290,28 @@ def test_nothing_is_registered_when_a_store_is_open_to_read(tmp_path: Path) -> N
             with pytest.raises(UnknownTenant):
                 reader.tenant("globex")
     assert digests(tmp_path / "db") == []
+
+
+def test_a_quota_is_lifted_when_none_is_given(store: vs.Database, tmp_path: Path) -> None:
+    """None is no quota, and what isn't given stays; a reader changes no sizes, and a failed opening none either."""
+    acme = store.tenant("acme", quota_nbytes=5, guaranteed_nbytes=3)
+    assert store.tenant("acme", quota_nbytes=None).quota_nbytes is None
+    assert [(t.quota_nbytes, t.guaranteed_nbytes) for t in store.tenants()] == [(None, 3)]
+    acme.close()
+    with pytest.raises(UnknownModel):
+        store.tenant("acme", quota_nbytes=9, embed="no-such-model")
+    assert store.tenant("acme").quota_nbytes is None
+    with vs.open(tmp_path / "db", read_only=True) as reader, pytest.raises(ReadOnlyDatabase, match="keeps its sizes"):
+        reader.tenant("acme", quota_nbytes=1)
+
+
+@pytest.mark.models
+def test_all_models_are_listed_when_the_store_is_asked_for_them(store: vs.Database) -> None:
+    """The store names every tenant's models beside its own; a tenant can't ask."""
+    acme = store.tenant("acme")
+    store.register_model("own", DEFAULT_RERANKER, "cross-encoder")
+    acme.register_model("own", DEFAULT_RERANKER, "cross-encoder")
+    assert [(m.tenant, m.name) for m in store.registered_models(all_tenants=True)] == [("", "own"), ("acme", "own")]
+    assert [m.tenant for m in store.registered_models()] == [""]
+    with pytest.raises(InvalidInput, match="is a tenant itself"):
+        acme.registered_models(all_tenants=True)
