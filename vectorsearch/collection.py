@@ -9,6 +9,7 @@ import numpy as np
 
 from backends.analyzer import Analyzer
 from backends.errors import InvalidInput
+from vectorsearch.defaults import KeptDefaults
 from vectorsearch.index.allowed_rows import AllowedRows
 from vectorsearch.index.filters import fields_of, has_field, parse_filter, plain_filter
 from vectorsearch.index.opening import check_settings, open_indexes
@@ -58,6 +59,7 @@ class Collection:
         self._dense = dense
         self._allowed = AllowedRows()
         self._analyzer = Analyzer(settings.language)  # remembers stems
+        self.defaults = KeptDefaults(store)
 
     @classmethod
     def open(

@@ -180,6 +180,14 @@ class Database(Searching, Tenancy):
         """
         return self._models.resolve(embed, "embed")
 
+    def find_reranker(self, rerank: str | Path | ModelSpec) -> ModelSpec:
+        """Return the reranking model of a name or folder, without downloading it.
+
+        Raises:
+            UnknownModel, InvalidInput: there is none.
+        """
+        return self._models.resolve(rerank, "cross-encode")
+
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Verification:
         """Check every document, vector and file, and that the indexes find what is stored; nothing is changed."""
         return self._collection.upkeep.verify(progress)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import numpy as np
 
-from backends.errors import InferenceError
+from backends.errors import InferenceError, InvalidInput, UnknownModel
 from lifecycle import LifecycleError
+from vectorsearch.defaults import leaves_open
 from vectorsearch.documents import as_vector
 from vectorsearch.index.filters import checked_filter
 from vectorsearch.query.branches import Branches
@@ -23,10 +24,11 @@ from vectorsearch.results import ModelLoad
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from backends.base import ModelSpec
     from vectorsearch.collection import Collection
+    from vectorsearch.defaults import SearchDefaults
     from vectorsearch.models import Models
     from vectorsearch.query.fusion import Fusion
     from vectorsearch.query.plan import QueryPlan
@@ -44,9 +46,9 @@ class SearchOptions(TypedDict, total=False):
     k: int
     filter: Filter | None
     mode: Mode
-    fusion: Fusion
+    fusion: Fusion | None
     weights: Mapping[str, float] | None
-    rrf_k: float
+    rrf_k: float | None
     phrases: Sequence[str]
     title_weight: float
     highlight: bool
@@ -66,6 +68,7 @@ class Searcher:
         self._models = models
         self._desk = desk
         self._space = space
+        self.defaults = collection.defaults
         self._costs = Costs()
         self._branches = Branches()
 
@@ -122,12 +125,21 @@ class Searcher:
             results.append(self._search(query, own, embedder))
         return results
 
+    def score(self, query: str, texts: Sequence[str], rerank: object) -> NDArray[np.float32]:
+        """Return a reranker's score of each text, float32[n]; as `Searching.score`."""
+        rerankers = self._desk.resolve(rerank, on_error="raise").rerankers
+        if len(rerankers) != 1 or rerankers[0] is None:
+            raise InvalidInput(f"rerank is {rerank!r}: name one reranker, not {len(rerankers)}")
+        return rerankers[0].score_detailed(query, texts).scores
+
     def _plan(
         self, query: str | None, options: SearchOptions, embedder: ModelSpec | None, *, counted: bool = False
     ) -> tuple[QueryPlan, SearchRequest, Rerankers]:
         if unknown := options.keys() - SearchOptions.__annotations__.keys():
             raise TypeError(f"search has no option {', '.join(map(repr, sorted(unknown)))}")
+        options, origin, outdated = self._filled(query, options, embedder)
         vector, wanted, weights = options.get("vector"), options.get("filter"), options.get("weights")
+        fusion, rrf_k = options.get("fusion"), options.get("rrf_k")
         on_error = options.get("on_rerank_error", "degrade")
         rerankers = self._desk.resolve(
             options.get("rerank"),
@@ -142,9 +154,9 @@ class Searcher:
             k=_plain(options.get("k", 10)),
             filter=None if wanted is None else checked_filter(wanted),
             mode=options.get("mode", "auto"),
-            fusion=options.get("fusion", "rrf"),
+            fusion="rrf" if fusion is None else fusion,
             weights={} if weights is None else weights,
-            rrf_k=options.get("rrf_k", RRF_K),
+            rrf_k=RRF_K if rrf_k is None else rrf_k,
             phrases=_phrases(options.get("phrases", ())),
             title_weight=options.get("title_weight", 0.0),
             highlight=options.get("highlight", False),
@@ -152,7 +164,32 @@ class Searcher:
             timeout_s=options.get("timeout_s"),
             on_rerank_error=on_error,
         )
-        return plan_search(request, self._state(request, rerankers, embedder, counted=counted)), request, rerankers
+        plan = plan_search(request, self._state(request, rerankers, embedder, counted=counted))
+        left_out = (*plan.left_out, "defaults:outdated") if outdated else plan.left_out
+        return replace(plan, defaults=origin, left_out=left_out), request, rerankers
+
+    def _filled(
+        self, query: str | None, options: SearchOptions, embedder: ModelSpec | None
+    ) -> tuple[SearchOptions, str, bool]:
+        """Return the options, filled from the database's own defaults where they leave all open; whence, and if not."""
+        kept = self.defaults.get()
+        if kept is None or not query or not leaves_open(options):
+            return options, "", False
+        if reason := self._outdated(kept, embedder):
+            return options, f"built-in, since the stored ones are {reason}: tune again, or reset them", True
+        return cast("SearchOptions", {**options, **kept.options()}), str(kept.origin or "set by hand"), False
+
+    def _outdated(self, kept: SearchDefaults, embedder: ModelSpec | None) -> str:
+        """Return why stored defaults don't count any more; empty if they do."""
+        if kept.embed is not None and kept.embed != (embedder and embedder.digest):
+            return "of another embedder"
+        if kept.rerank is None or kept.rerank_digest is None:
+            return ""
+        try:
+            spec = self._models.resolve(kept.rerank, "cross-encode")
+        except (UnknownModel, InvalidInput):
+            return f"of reranker {kept.rerank!r}, which isn't there any more"
+        return "" if spec.digest == kept.rerank_digest else f"of another {kept.rerank!r}"
 
     def _state(
         self, request: SearchRequest, rerankers: Rerankers, embedder: ModelSpec | None, *, counted: bool

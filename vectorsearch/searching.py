@@ -7,14 +7,15 @@ import sys
 from typing import TYPE_CHECKING, Unpack
 
 from vectorsearch.query.explain import Explanation
-from vectorsearch.query.fusion import RRF_K
 from vectorsearch.searcher import SearchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import ArrayLike
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
+    from vectorsearch.defaults import SearchDefaults
     from vectorsearch.query.fusion import Fusion
     from vectorsearch.query.request import OnRerankError
     from vectorsearch.results import SearchResult
@@ -28,6 +29,18 @@ class Searching:
     def __init__(self, searcher: Searcher) -> None:
         self._searcher = searcher
 
+    @property
+    def defaults(self) -> SearchDefaults | None:
+        """Return how this database searches where the caller doesn't say; None for the built-in way.
+
+        Set it, or let `evaluation.tune` find and set it; it is stored with the database.
+        """
+        return self._searcher.defaults.get()
+
+    @defaults.setter
+    def defaults(self, defaults: SearchDefaults | None) -> None:
+        self._searcher.defaults.set(defaults)
+
     def search(
         self,
         query: str | None = None,
@@ -36,9 +49,9 @@ class Searching:
         k: int = 10,
         filter: Filter | None = None,  # noqa: A002 -- the field's own word
         mode: Mode = "auto",
-        fusion: Fusion = "rrf",
+        fusion: Fusion | None = None,
         weights: Mapping[str, float] | None = None,
-        rrf_k: float = RRF_K,
+        rrf_k: float | None = None,
         phrases: Sequence[str] = (),
         title_weight: float = 0.0,
         highlight: bool = False,
@@ -52,6 +65,8 @@ class Searching:
     ) -> SearchResult:
         """Find the k documents that answer the query best.
 
+        A search that names no mode, fusion, weights, phrases or reranker is done as `defaults` says.
+
         Args:
             query: text; may be left out if there is a `vector`.
             vector: float32[dim], used for dense retrieval instead of embedding the query.
@@ -59,14 +74,15 @@ class Searching:
             filter: what a document's metadata must be, `{"lang": "en", "year": {"$gte": 2020}}`, for every retriever;
                 see `index.filters.parse_filter`.
             mode: `hybrid`, `dense`, `lexical`, or `auto`: hybrid where there is an embedder or a vector, else lexical.
-            fusion: how hybrid lists are merged: by ranks, `rrf`, or by scores, `minmax` or `zscore`.
+            fusion: how hybrid lists are merged: by ranks, `rrf` (if None), or by scores, `minmax` or `zscore`.
             weights: weight of each retriever in the fusion, `{"lexical": 1.0, "dense": 1.0}`.
-            rrf_k: the constant of reciprocal rank fusion.
+            rrf_k: the constant of reciprocal rank fusion; 60 if None.
             phrases: texts whose words a document must hold side by side; the search is then by words alone.
             title_weight: how much a word in the title counts beside what it counts in title and text together.
             highlight: say where in each hit's text the query's words are, in `hit.highlights`.
             rerank: True for the default model, a model's name or folder, an object with `predict`, `rank` or `rerank`,
-                a callable `(query, texts) -> scores`, a list of these (the first that can answers), or a `Rerank`.
+                a callable `(query, texts) -> scores`, a list of these (the first that can answers), or a `Rerank`;
+                False for none, whatever `defaults` says.
             rerank_depth: how many of the best hits the reranker reads; max(k, 50) if None.
             rerank_field: what it reads of a document: `text` (title and text), `title`, or a text of its metadata.
             min_score: drop hits whose rerank score is lower; skipped, and said so, where the reranker was left out.
@@ -113,6 +129,15 @@ class Searching:
         `timeout_s` is for each query; the batch's encoding is not part of it.
         """
         return self._searcher.search_many(queries, **options)
+
+    def score(self, query: str, texts: Sequence[str], *, rerank: object = True) -> NDArray[np.float32]:
+        """Return how well each text answers the query, by the one model that `rerank` names as in `search`: float32[n].
+
+        Raises:
+            UnknownModel, InvalidInput: there is no such reranker, or it is several.
+            VectorSearchError: it failed.
+        """
+        return self._searcher.score(query, texts, rerank)
 
     def explain(
         self, query: str | None = None, *, analyze: bool = False, **options: Unpack[SearchOptions]

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 HELP = """Search a database and print the best hits.
 
+What isn't said by options is done as the database has learned it ([bold]tune[/]), or else as told below.
+
 If a stage had to be left out (no memory for its model, say), the hits of the others are printed, a warning says so,
 and the exit code is 1.
 
@@ -37,7 +39,7 @@ and the exit code is 1.
   vectorsearch search "tax law" --db my.db --filter year=2020 --json"""
 
 RerankName = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--rerank",
         help=f"Reranking model: a name, a folder, [bold]default[/] ({config.DEFAULT_RERANKER}), or [bold]none[/].",
@@ -80,7 +82,7 @@ MinScore = Annotated[
     float | None, typer.Option(help="Drop hits whose rerank score is lower.", metavar="X", show_default=False)
 ]
 FusionName = Annotated[
-    str, typer.Option(help=f"How hybrid lists are merged: {', '.join(get_args(Fusion))}.", metavar="NAME")
+    str | None, typer.Option(help=f"How hybrid lists are merged: {', '.join(get_args(Fusion))}.", metavar="NAME")
 ]
 
 
@@ -92,14 +94,14 @@ def search(
     mode: Annotated[
         str, typer.Option(help=f"{MODES}; auto is hybrid if there is an embedder.", metavar="MODE")
     ] = "auto",
-    rerank: RerankName = "none",
+    rerank: RerankName = None,
     rerank_depth: Annotated[
         int | None,
         typer.Option(help="How many hits the reranker reads; the larger of k and 50 by default.", min=0, metavar="N"),
     ] = None,
     min_score: MinScore = None,
     blend: Blend = None,
-    fusion: FusionName = "rrf",
+    fusion: FusionName = None,
     timeout: Timeout = None,
     filters: Filters = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print the plan and what each stage did.")] = False,
@@ -122,8 +124,8 @@ def search(
             k=k,
             mode=chosen,
             filter=wanted or None,
-            fusion=as_fusion(fusion),
-            rerank=None if reranker is None else Rerank(reranker, blend=blend),
+            fusion=None if fusion is None else as_fusion(fusion),
+            rerank=Rerank(reranker, blend=blend) if reranker else None if rerank is None else False,
             rerank_depth=rerank_depth,
             min_score=min_score,
             timeout_s=timeout,
@@ -152,9 +154,9 @@ def as_fusion(name: str) -> Fusion:
     return cast("Fusion", one_of(get_args(Fusion), name, option="--fusion"))
 
 
-def reranker_option(name: str) -> str | None:
+def reranker_option(name: str | None) -> str | None:
     """Return the model that `--rerank NAME` names."""
-    return {"none": None, "default": config.DEFAULT_RERANKER}.get(name, name)
+    return {None: None, "none": None, "default": config.DEFAULT_RERANKER}.get(name, name)
 
 
 def fetch_for_search(database: Database, mode: Mode, reranker: str | None) -> None:

@@ -153,6 +153,8 @@ def _selectivity(plan: QueryPlan) -> str:
 def _notes(plan: QueryPlan, result: SearchResult | None) -> Iterable[str]:
     if plan.filtered and plan.filtered.unknown_fields:
         yield f"no document has what the filter speaks of: {', '.join(plan.filtered.unknown_fields)}"
+    if plan.defaults:
+        yield f"defaults: {plan.defaults}"
     degraded = result.degraded if result else plan.left_out
     if degraded:
         yield f"left out: {', '.join(degraded)}"

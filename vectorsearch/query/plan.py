@@ -77,7 +77,8 @@ class QueryPlan:
     """What will run, left to right. `left_out` names what can't be done here, such as `dense:budget`.
 
     `timeout_ms` is the time of the whole search, and `retrieval_budget_ms` what retrieval may take of it; None for as
-    long as it takes. `together` says whether all models fit into the budget at once.
+    long as it takes. `together` says whether all models fit into the budget at once. `defaults` tells where what the
+    caller left open came from; empty for the built-in values.
     """
 
     mode: Mode
@@ -96,6 +97,7 @@ class QueryPlan:
     timeout_ms: float | None = None
     retrieval_budget_ms: float | None = None
     expected_ms: float | None = None
+    defaults: str = ""
 
     @property
     def fused(self) -> bool:

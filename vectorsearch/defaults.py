@@ -1,0 +1,116 @@
+"""What a search does where its caller leaves it open: the built-in way, or one that the database has learned."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from vectorsearch.query.fusion import RRF_K
+from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
+from vectorsearch.rerankers import Rerank
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vectorsearch.query.fusion import Fusion
+    from vectorsearch.storage.store import Store
+
+# The options of `search` that say how documents are found and ordered.
+_HOW = ("mode", "fusion", "weights", "rrf_k", "phrases", "title_weight", "rerank", "rerank_depth")
+_KEY = "search_defaults"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """How defaults were come by: on so many judged queries, `measure` before and after, on queries held out, and p."""
+
+    measure: str
+    queries: int
+    before: float
+    after: float
+    p: float
+    date: str
+
+    def __str__(self) -> str:
+        return (
+            f"tuned {self.date} on {self.queries:,} queries, {self.measure} {self.before:.3f} → {self.after:.3f} "
+            "on those held out"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchDefaults:
+    """How to search where the caller doesn't say: options of `Database.search`, and what they were learned with.
+
+    They are used whole or not at all: a search that names a mode, a fusion, weights or a reranker gets the built-in
+    value of the others, since these are only known to be good together. `embed` and `rerank_digest` say of which models
+    that is known; with other models the defaults don't count. `origin` is None for what was set by hand.
+    """
+
+    fusion: Fusion = "rrf"
+    rrf_k: float = RRF_K
+    weights: Mapping[str, float] = field(default_factory=dict)
+    rerank: str | None = None
+    rerank_depth: int = DEFAULT_RERANK_DEPTH
+    blend: float | None = None
+    embed: str | None = None
+    rerank_digest: str | None = None
+    origin: Origin | None = None
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{weight:g} {kind}" for kind, weight in self.weights.items())
+        constant = f" k={self.rrf_k:g}" if self.fusion == "rrf" else ""
+        text = f"{self.fusion}{constant}{f' ({kinds})' if kinds else ''}"
+        if self.rerank is None:
+            return f"{text}, no reranking"
+        text = f"{text}, best {self.rerank_depth} reranked by {self.rerank}"
+        return text if self.blend is None else f"{text}, {self.blend:g} of it blended with the fused score"
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of `Database.search`."""
+        spec = None if self.rerank is None else Rerank(self.rerank, depth=self.rerank_depth, blend=self.blend)
+        return {"fusion": self.fusion, "rrf_k": self.rrf_k, "weights": dict(self.weights), "rerank": spec}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, fit for JSON; `from_dict` reads them."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> SearchDefaults:
+        """Return what `to_dict` has written."""
+        return cls(**{**values, "origin": Origin(**values["origin"]) if values["origin"] else None})
+
+
+BUILT_IN: Final = SearchDefaults()
+
+
+def leaves_open(options: Mapping[str, Any]) -> bool:
+    """Return whether the options of a search say nothing of how documents are found and ordered."""
+    says = {name: options.get(name) for name in _HOW}
+    if says["mode"] == "auto":
+        says["mode"] = None
+    says |= {name: says[name] or None for name in ("phrases", "title_weight")}
+    return all(value is None for value in says.values())
+
+
+class KeptDefaults:
+    """The search defaults that a store keeps; other processes see them when they open it. Threads may share it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        values = json.loads(store.meta().get(_KEY, "null"))
+        self._current = None if values is None else SearchDefaults.from_dict(values)
+
+    def get(self) -> SearchDefaults | None:
+        """Return them; None for the built-in ones."""
+        return self._current
+
+    def set(self, defaults: SearchDefaults | None) -> None:
+        """Store them, or forget them; searches that begin from now on use them.
+
+        Raises:
+            ReadOnlyDatabase, DatabaseLocked, DatabaseClosed: nothing can be written.
+        """
+        self._store.set_meta({_KEY: json.dumps(None if defaults is None else defaults.to_dict())})
+        self._current = defaults
