@@ -14,6 +14,7 @@ from vectorsearch.registration import Registration
 from vectorsearch.space import digest_of
 from vectorsearch.storage.errors import SettingsMismatch
 from vectorsearch.tenants import Tenants
+from vectorsearch.top import Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,6 +93,8 @@ class Assembly:
         tenants = make_tenants() if make_tenants else None
         if tenants is not None:
             resources.callback(tenants.close)
+            if self.durable and not self.read_only:
+                resources.callback(Publisher(folder, self.manager.snapshot).start().close)
         return Database(
             collection,
             models,
