@@ -11,7 +11,7 @@ VectorSearchError
     ├── ModelNotRegistered    (LookupError)
     ├── UnloadTimeout         (TimeoutError) still leased, or still closing, when the time was up
     ├── UnloadFailed          the model's `close()` raised; its bytes stay charged
-    ├── ReplaceOvertaken      a later replacement of the same model was done first
+    ├── ReplaceOvertaken      a later call that gave the name its meaning was done first
     ├── FallbackExhausted     (ExceptionGroup) it failed on every backend that it was tried on
     ├── OtherVectors          a backend computes something else from the same weights, and was refused
     ├── LeaseReused           a lease is for one `with` block
@@ -154,7 +154,7 @@ class UnloadFailed(LifecycleError):
 
 
 class ReplaceOvertaken(LifecycleError):
-    """The model was loaded, but a later `replace` of the same name was done first: the name means that one's model."""
+    """The model was loaded, but a later `replace` or `register` gave the name another meaning first, which it keeps."""
 
 
 class FallbackExhausted(LifecycleError, ExceptionGroup[Exception]):

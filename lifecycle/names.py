@@ -7,7 +7,7 @@ whether or not it came that far. A key that neither a ref nor a swap wants any m
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +54,8 @@ class Names:
         self.keys: dict[ModelRef, InstanceKey] = {}
         self.configs: dict[ModelRef, ModelConfig] = {}
         self._keeper = keeper
-        self._swaps_begun: Counter[ModelRef] = Counter()
-        self._swaps_done: Counter[ModelRef] = Counter()  # the highest number among the swaps that were done
+        self._turns = itertools.count(1)
+        self._decided: dict[ModelRef, int] = {}  # the turn of the registration or swap that gave a ref its meaning
 
     def key_of(self, ref: ModelRef) -> InstanceKey:
         """Return the key that a ref means.
@@ -68,11 +68,15 @@ class Names:
         except KeyError:
             raise errors.ModelNotRegistered(f"no model '{ref}' is registered: call register() first") from None
 
-    def is_shared(self, ref: ModelRef) -> bool:
-        """Return whether other refs mean the same key."""
-        return len(self._keeper.instances[self.keys[ref]].refs) > 1
-
     # For the keeper's thread.
+
+    def instance_of(self, ref: ModelRef) -> Instance:
+        """Return what is registered under the key that a ref means.
+
+        Raises:
+            ModelNotRegistered: there is no such ref.
+        """
+        return self._keeper.instances[self.key_of(ref)]
 
     def register(self, ref: ModelRef, key: InstanceKey, instance: Instance, config: ModelConfig, nbytes: int) -> None:
         """Let a ref mean a key from now on, or change its config."""
@@ -82,6 +86,7 @@ class Names:
             raise InvalidInput(
                 f"model '{ref}' is registered as {known}, not {key}: give the other one its own name, or call replace()"
             )
+        self._decided.setdefault(ref, next(self._turns))
         self.configs[ref] = config
         instance = self._keeper.instances.setdefault(key, instance)
         if ref not in instance.refs:
@@ -90,26 +95,25 @@ class Names:
 
     def unregister(self, ref: ModelRef, drain_by: float) -> None:
         """Let a ref mean nothing any more, and retire its key if it was the last that meant it."""
-        key = self.key_of(ref)
-        del self.keys[ref], self.configs[ref]
-        instance = self._keeper.instances[key]
+        key, instance = self.key_of(ref), self.instance_of(ref)
+        del self.keys[ref], self.configs[ref], self._decided[ref]
         instance.refs = tuple(other for other in instance.refs if other != ref)
         self._keeper.open_handles.pop(ref, None)
         self._leave(key, drain_by)
 
     def pin(self, ref: ModelRef, *, pinned: bool) -> None:
         """Change whether a ref pins what it means."""
+        key = self.key_of(ref)
         self.configs[ref] = replace(self.configs[ref], pinned=pinned)
-        self._refresh(self.keys[ref])
+        self._refresh(key)
 
     def offer(self, swap: Swap, instance: Instance, nbytes: int) -> None:
         """Make a swap's key known; no eager load comes of it before a ref means the key."""
         self._refuse_when_closing(swap.ref)
+        self.key_of(swap.ref)  # it may be forgotten by now
+        swap.turn = next(self._turns)
         instance = self._keeper.instances.setdefault(swap.key, instance)
         instance.swaps.add(swap)
-        self._swaps_begun[swap.ref] += 1
-        swap.number = self._swaps_begun[swap.ref]
-        self.key_of(swap.ref)  # it may be forgotten by now
         own = replace(self.configs[swap.ref], load_policy=LoadPolicy.LAZY)
         self._keeper.happen(
             signals.Register(swap.key, nbytes, self._merged(instance, own), _tenants(instance, swap.ref))
@@ -119,11 +123,11 @@ class Names:
         """Let a swap's ref mean its key, which the swap holds loaded, and move all who wait for the ref with it."""
         ref, key, keeper = swap.ref, swap.key, self._keeper
         self._refuse_when_closing(ref)
-        if swap.number < self._swaps_done[ref]:
-            raise errors.ReplaceOvertaken(f"model '{ref}' was replaced by a later call, which was done first")
-        self.key_of(ref)  # as above
-        self._swaps_done[ref] = swap.number
-        old, self.keys[ref] = self.keys[ref], key
+        old = self.key_of(ref)  # as above
+        if swap.turn < self._decided[ref]:
+            raise errors.ReplaceOvertaken(f"model '{ref}' was given its meaning by a later call, which was done first")
+        self._decided[ref] = swap.turn
+        self.keys[ref] = key
         if old == key:
             return
         keeper.instances[old].refs = tuple(other for other in keeper.instances[old].refs if other != ref)

@@ -63,10 +63,10 @@ class Registrar(LeaseDesk):
             BudgetExhausted: both can't fit, and `drain_first` is not asked for, or the old one is shared or pinned.
             LeaseTimeout: it was not loaded within `timeout_s`.
             LoadFailed: its loader raised.
-            ReplaceOvertaken: a later `replace` of the same ref was done first.
+            ReplaceOvertaken: a later `replace` was done first, or the ref was forgotten and registered anew.
             ModelNotRegistered, ManagerClosed.
         """
-        loader = loader or self._keeper.instances[self.key_of(ref)].loader
+        loader = loader or self._keeper.call(lambda: self._names.instance_of(ref)).loader
         key = key or InstanceKey(spec.digest, loader.name)
         swap = Swap(self, ref, key, timeout_s)
         nbytes = estimate(ref, spec, loader)
@@ -91,7 +91,6 @@ class Registrar(LeaseDesk):
         Raises:
             ModelNotRegistered: there is no such ref.
         """
-        self.key_of(ref)
         self._keeper.call(lambda: self._names.pin(ref, pinned=True))
 
     def unpin(self, ref: ModelRef) -> None:
@@ -100,5 +99,4 @@ class Registrar(LeaseDesk):
         Raises:
             ModelNotRegistered: there is no such ref.
         """
-        self.key_of(ref)
         self._keeper.call(lambda: self._names.pin(ref, pinned=False))

@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 class Swap(LeaseSet):
     """Load the instance of another key, then let the ref mean that key.
 
-    `spares_old` says that the instance which the ref means may not be asked to leave for the new one's sake.
+    `spares_old` says that the instance which the ref means may not be asked to leave for the new one's sake. Of swaps
+    and registrations of one ref the one with the highest `turn` decides.
     """
 
-    __slots__ = ("key", "number", "spares_old")
+    __slots__ = ("key", "spares_old", "turn")
 
     def __init__(self, desk: Desk, ref: ModelRef, key: InstanceKey, timeout_s: float) -> None:
         super().__init__(desk, (ref,), timeout_s)
         self.key = key
-        self.number = 0
         self.spares_old = True
+        self.turn = 0
 
     @property
     def ref(self) -> ModelRef:
@@ -56,11 +57,14 @@ class Swap(LeaseSet):
         timeout_s, until = self.timeout_s, self._desk.clock() + self.timeout_s
         try:
             keeper.call(lambda: names.offer(self, instance, nbytes))
-            self._load(until, drain_first=drain_first and not names.is_shared(self.ref))
+            self._load(until, drain_first=drain_first and not self._is_shared(keeper, names))
             keeper.call(lambda: names.point(self, self._desk.clock() + timeout_s))
         finally:
             self.release()
             keeper.send(lambda: names.end(self, self._desk.clock() + timeout_s))
+
+    def _is_shared(self, keeper: Keeper, names: Names) -> bool:
+        return bool(keeper.call(lambda: len(names.instance_of(self.ref).refs) > 1))
 
     def _load(self, until: float, *, drain_first: bool) -> None:
         try:

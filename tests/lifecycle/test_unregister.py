@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from lifecycle_fakes import Call, FakeSpec
 
-from lifecycle import ModelNotRegistered, ModelRef
+from lifecycle import ModelNotRegistered, ModelRef, ReplaceOvertaken
 from lifecycle.states import Phase
 
 if TYPE_CHECKING:
@@ -113,6 +113,62 @@ def test_a_swap_is_refused_when_its_name_was_forgotten(bench: MakeBench) -> None
         swap.result()
     settled(b)
     assert (b.loader.resident["A"], b.loader.resident["X"]) == (0, 0)
+
+
+@pytest.mark.parametrize("drain_first", [True, False])
+def test_nothing_is_left_when_a_name_is_forgotten_before_its_swap_begins(
+    bench: MakeBench,
+    caplog: pytest.LogCaptureFixture,
+    drain_first: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """A swap whose name is forgotten while its size is estimated is refused by name, and its key is not known."""
+    b = bench(1)
+    b.add("A")
+    gate = b.loader.hold("X", "estimate")
+    swap = Call(lambda: b.manager.replace(A, FakeSpec("X", 1, 1), drain_first=drain_first))
+    gate.reached.wait()
+    b.manager.unregister(A)
+    gate.opened.set()
+    with pytest.raises(ModelNotRegistered):
+        swap.result()
+    b.manager.reap()
+    assert (b.manager._keeper.instances, b.state.models) == ({}, {})
+    assert not caplog.records
+    with pytest.raises(ModelNotRegistered):
+        b.manager.pin(A)
+
+
+def test_an_old_swap_is_overtaken_when_its_name_was_registered_anew(bench: MakeBench) -> None:
+    """A name that is forgotten and given again keeps its new meaning, whatever an earlier swap has loaded."""
+    b = bench(3)
+    b.add("A")
+    gate = b.loader.hold("X")
+    swap = Call(lambda: b.manager.replace(A, FakeSpec("X", 1, 1)))
+    gate.reached.wait()
+    b.manager.unregister(A)
+    b.manager.register(A, FakeSpec("Y", 1, 1), b.loader)
+    gate.opened.set()
+    with pytest.raises(ReplaceOvertaken):
+        swap.result()
+    with b.lease("A") as model:
+        assert model.name == "Y"
+    settled(b)
+    assert b.loader.resident["X"] == 0
+
+
+def test_nothing_of_a_name_is_kept_when_it_is_forgotten(bench: MakeBench) -> None:
+    """A hundred names that are registered, replaced and forgotten leave nothing behind in the manager's books."""
+    b = bench(2)
+    for number in range(100):
+        ref = ModelRef("t", str(number))
+        b.manager.register(ref, FakeSpec(f"old{number}", 1, 1), b.loader)
+        b.manager.replace(ref, FakeSpec(f"new{number}", 1, 1))
+        b.manager.unregister(ref)
+    b.until(lambda state: not state.models)
+    names = b.manager._names
+    books = [value for value in (vars(names) | vars(b.manager._keeper)).values() if isinstance(value, dict)]
+    assert len(books) > 5
+    assert not any(books)
 
 
 def test_a_leak_is_told_when_its_model_was_forgotten(bench: MakeBench) -> None:
