@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import faiss
@@ -29,13 +30,13 @@ _EF_CONSTRUCTION = 40
 _MARGIN = 16  # asked for beyond k, so that exact scores and ties by row can settle the order at the end
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Base:
     """Unit vectors in `index`, row by row: `rows` int64[n] ascending, `alive` bool[n].
 
     `matrix` float32[n, dim] is a view of FAISS's own copy, None where FAISS holds codes or lists: whole vectors then
-    come from the store by `fetch`. It is read directly wherever a search is exact: NumPy multiplies it three times as
-    fast as `IndexFlat.search` does for a single query. A `reach` of None means that every search is exact.
+    come from the store by `fetch`. It is read directly wherever a search is exact. A `reach` of None means that every
+    search is exact.
     """
 
     plan: BasePlan
@@ -50,7 +51,16 @@ class Base:
     @property
     def n_live(self) -> int:
         """Return how many vectors a search can find."""
-        return int(self.alive.sum())
+        return self.live.size
+
+    @cached_property
+    def live(self) -> NDArray[np.int64]:
+        """Return the positions int64[n_live] of the vectors that a search can find."""
+        return np.flatnonzero(self.alive)
+
+    @cached_property
+    def _live_selector(self) -> Any:  # noqa: ANN401 -- FAISS ships no types
+        return None if self.n_live == len(self.rows) else _selector(self.live, len(self.rows))
 
     def without(self, gone: NDArray[np.int64]) -> Self:
         """Return the same with the rows `gone` int64[m] ascending dead; rows that aren't here are ignored."""
@@ -68,7 +78,7 @@ class Base:
         too; else as good as the index finds. Scores are exact always.
         """
         if allowed is None:
-            at = np.flatnonzero(self.alive)
+            at = self.live
         else:
             at = positions_of(self.rows, allowed)
             at = at[self.alive[at]]
@@ -89,7 +99,7 @@ class Base:
     def _approximate(self, vector: NDArray[np.float32], k: int, at: NDArray[np.int64], reach: Reach) -> Candidates:
         n = len(self.rows)
         share = at.size / n
-        selector = None if share == 1.0 else _selector(at, n)
+        selector = self._live_selector if at is self.live else _selector(at, n)
         wanted = min(n, (k + _MARGIN) * reach.refine)
         # A graph's queue holds forbidden vectors too, and lists do, so both must be longer by the share of them.
         breadth = int(reach.breadth / share)
@@ -110,8 +120,7 @@ class Base:
     def _parameters(self, breadth: int, wanted: int, selector: Any) -> Any:  # noqa: ANN401 -- FAISS ships no types
         match self.plan.family:
             case "graph":
-                ef = max(breadth, 2 * wanted)
-                return faiss.SearchParametersHNSW(efSearch=ef, sel=selector)  # type: ignore[attr-defined]  # stubs lack it
+                return faiss.SearchParametersHNSW(efSearch=max(breadth, wanted), sel=selector)  # type: ignore[attr-defined]  # stubs lack it
             case "lists":
                 nprobe = min(self.plan.n_lists, max(1, breadth))
                 return faiss.SearchParametersIVF(nprobe=nprobe, sel=selector)  # type: ignore[call-arg]  # as above

@@ -270,7 +270,7 @@ def _chunks(rows: Iterable[int], size: int) -> Iterator[list[int]]:
 
 def _top(searcher: Any, query: Any, k: int) -> Candidates:  # noqa: ANN401 -- Tantivy's own types
     """Return the `k` best, ties by row. Tantivy cuts a tie by segment, so it is asked again until no tie is cut."""
-    limit = k + 1
+    limit = 2 * k + 24  # asking for some more costs a tenth of asking again
     while True:
         hits = searcher.search(query, limit=limit, count=False).hits
         if len(hits) < limit or hits[-1][0] < hits[k - 1][0]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 WANTED = 0.98  # recall@10 that a base is widened for
 FLOOR = 0.95  # below it an index that holds whole vectors is scanned instead
 _QUERIES = 64
+_NOISE = 0.75  # by which a vector is moved to make a query of it: its cosine to itself is then 0.8
 _QUICK_QUERIES = 16
 _K = 10
 _BLOCK = 4096  # vectors that are multiplied at once
@@ -29,23 +30,24 @@ def checked(base: Base) -> Base:
     """Return a base that was read from disk, tuned again if a few queries fall below the floor."""
     if base.matrix is None or base.reach is None or base.plan.family == "flat":
         return base  # where vectors are in the store alone, a check would read them all
-    rows, queries, truth = _questions(base, (), _QUICK_QUERIES)
-    return base if _recall(base, rows, queries, truth) >= FLOOR else tuned(base)
+    queries, truth = _questions(base, (), _QUICK_QUERIES)
+    return base if _recall(base, queries, truth) >= FLOOR else tuned(base)
 
 
 def tuned(base: Base, batches: Iterable[VectorBatch] = ()) -> Base:
     """Return the base with the narrowest reach whose recall@10 is what is wanted, and that recall.
 
-    The queries are 64 of its own live vectors, their neighbours found by a scan of the base's own vectors, or of
+    The queries are 64 of its own live vectors, moved away from themselves as a query is from its answer: a vector that
+    an index holds is found more easily. Their neighbours are found by a scan of the base's own vectors, or of
     `batches` where it holds none. If no reach is wide enough it is the widest, and below the floor none: every search
     is then exact, if the base holds whole vectors.
     """
     if base.plan.family == "flat" or not base.n_live:
         return base
-    rows, queries, truth = _questions(base, batches, _QUERIES)
+    queries, truth = _questions(base, batches, _QUERIES)
     for reach in base.plan.reaches():
         base = replace(base, reach=reach)
-        base = replace(base, recall=_recall(base, rows, queries, truth))
+        base = replace(base, recall=_recall(base, queries, truth))
         if base.recall >= WANTED:
             return base
     return replace(base, reach=None, recall=1.0) if base.recall < FLOOR and base.matrix is not None else base
@@ -53,39 +55,38 @@ def tuned(base: Base, batches: Iterable[VectorBatch] = ()) -> Base:
 
 def _questions(
     base: Base, batches: Iterable[VectorBatch], n: int
-) -> tuple[NDArray[np.int64], NDArray[np.float32], list[NDArray[np.int64]]]:
-    """Return rows int64[m], their unit vectors float32[m, dim], and the rows nearest to each."""
-    live = np.flatnonzero(base.alive)
-    at = live[:: max(1, live.size // n)][:n]
+) -> tuple[NDArray[np.float32], list[NDArray[np.int64]]]:
+    """Return queries float32[m, dim], unit vectors, and the rows nearest to each."""
+    at = base.live[:: max(1, base.n_live // n)][:n]
     if base.matrix is not None:
-        return base.rows[at], base.matrix[at], _neighbours(base.matrix[at], _scanned(base, base.matrix))
-    asked = base.fetch(base.rows[at])
-    queries = unit(asked.vectors)
-    return asked.rows, queries, _neighbours(queries, _live(batches, base.rows[live]))
+        queries = _moved(base.matrix[at])
+        return queries, _neighbours(queries, _scanned(base, base.matrix))
+    queries = _moved(unit(base.fetch(base.rows[at]).vectors))
+    return queries, _neighbours(queries, _live(batches, base.rows[base.live]))
 
 
-def _recall(
-    base: Base, asked: NDArray[np.int64], queries: NDArray[np.float32], truth: list[NDArray[np.int64]]
-) -> float:
-    """Return the share of the true neighbours that are found; the vector itself is no neighbour."""
-    found = wanted = 0
-    for row, query, near in zip(asked.tolist(), queries, truth, strict=True):
-        others = near[near != row][:_K]
-        found += np.isin(others, base.search(query, _K + 1, None).rows).sum()
-        wanted += others.size
-    return float(found / wanted) if wanted else 1.0
+def _moved(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    noise = unit(np.random.default_rng(0).standard_normal(vectors.shape, dtype=np.float32))
+    return unit(vectors + np.float32(_NOISE) * noise)
+
+
+def _recall(base: Base, queries: NDArray[np.float32], truth: list[NDArray[np.int64]]) -> float:
+    """Return the share of the true neighbours that are found."""
+    pairs = zip(queries, truth, strict=True)
+    found = sum(int(np.isin(near, base.search(query, _K, None).rows).sum()) for query, near in pairs)
+    return found / sum(near.size for near in truth)
 
 
 def _neighbours(
     queries: NDArray[np.float32], units: Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 ) -> list[NDArray[np.int64]]:
-    """Return the rows of the `_K` + 1 nearest of each query, best first."""
+    """Return the rows of the `_K` nearest of each query, best first."""
     rows = np.empty((len(queries), 0), np.int64)
     scores = np.empty((len(queries), 0), np.float32)
     for more_rows, vectors in units:
         rows = np.concatenate([rows, np.broadcast_to(more_rows, (len(queries), len(more_rows)))], axis=1)
         scores = np.concatenate([scores, queries @ vectors.T], axis=1)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, : _K + 1]
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :_K]
         rows, scores = np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
     return list(rows)
 
