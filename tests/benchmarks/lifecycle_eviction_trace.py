@@ -47,7 +47,7 @@ class Trace:
     @property
     def costs(self) -> tuple[np.ndarray, ...]:
         """Return what loading each model adds to each column."""
-        return np.ones(MODELS), self.nbytes / 1e9, self.load_s
+        return np.ones(len(self.nbytes)), self.nbytes / 1e9, self.load_s
 
 
 def make_trace(name: str, length: int) -> Trace:
@@ -66,12 +66,17 @@ def make_trace(name: str, length: int) -> Trace:
             trading = rng.choice(MODELS, MODELS // 10, replace=False)
             by_rank[trading] = by_rank[rng.permutation(trading)]
     models = np.concatenate(parts)
-    next_use = np.full(length, length)
+    return Trace(name, models, next_uses(models), nbytes, load_s)
+
+
+def next_uses(models: np.ndarray) -> np.ndarray:
+    """Return the step at which each step's model is asked for again, the trace's length if it never is."""
+    next_use = np.full(len(models), len(models))
     seen: dict[int, int] = {}
-    for step in reversed(range(length)):
-        next_use[step] = seen.get(int(models[step]), length)
+    for step in reversed(range(len(models))):
+        next_use[step] = seen.get(int(models[step]), len(models))
         seen[int(models[step])] = step
-    return Trace(name, models, next_use, nbytes, load_s)
+    return next_use
 
 
 @dataclass
@@ -137,7 +142,7 @@ def simulate(trace: Trace, budget: int, policy: Lru) -> tuple[list[float], int]:
     """Return the columns, and how often the budget was overrun."""
     residents: dict[int, Resident] = {}
     used = overruns = 0
-    loads = np.zeros(MODELS)
+    loads = np.zeros(len(trace.nbytes))
     for step, model in enumerate(trace.models.tolist()):
         resident = residents.get(model)
         if resident is None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def parse_options(doc: str | None, *, plots: bool = True, **more: float) -> argparse.Namespace:
-    """Read `--json`, `--quick`, `--plot FILE`, and one number for each further keyword."""
+def parse_options(doc: str | None, *, plots: bool = True, **more: float | str) -> argparse.Namespace:
+    """Read `--json`, `--quick`, `--plot FILE`, and one option for each further keyword."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print on one line")
     parser.add_argument("--quick", action="store_true", help="a short run, to see that it works")
@@ -34,7 +34,11 @@ def parse_options(doc: str | None, *, plots: bool = True, **more: float) -> argp
 
 
 def finish(
-    figures: dict[str, Any], options: argparse.Namespace, *, wrong: dict[str, int], draw: Callable[[Any], None]
+    figures: dict[str, Any],
+    options: argparse.Namespace,
+    *,
+    wrong: dict[str, int],
+    draw: Callable[[Any], None] = lambda _: None,
 ) -> None:
     """Print the figures with the machine they were taken on, draw them if asked, and fail if anything went wrong."""
     is_gil_enabled = getattr(sys, "_is_gil_enabled", lambda: True)

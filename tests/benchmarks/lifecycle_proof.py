@@ -93,7 +93,7 @@ def main() -> None:
         "surviving_mutations": sum(not mutation["killed"] for mutation in proof.mutations.values()),
         "nothing_ran": int(not (proof.worlds and proof.mutations)),
     }
-    finish(figures, options, wrong=wrong, draw=lambda _plt: None)
+    finish(figures, options, wrong=wrong)
 
 
 if __name__ == "__main__":
