@@ -85,7 +85,7 @@ class BasePlan:
         refines = (2, 4, 16, 64) if self.is_coded else (1,)
         match self.family:
             case "graph":
-                breadths = [_EF_SEARCH << i for i in range(4)]
+                breadths = [_EF_SEARCH * half // 2 for half in (2, 3, 4, 6, 8, 16)]
             case "lists":
                 breadths = [b for i in range(4, 20) if (b := 1 << i) < self.n_lists] + [self.n_lists]
             case _:

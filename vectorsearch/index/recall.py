@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 WANTED = 0.98  # recall@10 that a base is widened for
 FLOOR = 0.95  # below it an index that holds whole vectors is scanned instead
 _QUERIES = 64
-_NOISE = 0.75  # by which a vector is moved to make a query of it: its cosine to itself is then 0.8
-_QUICK_QUERIES = 16
+_NOISE = 0.5  # by which a vector is moved to make a query of it: its cosine to itself is then 0.89
 _K = 10
 _BLOCK = 4096  # vectors that are multiplied at once
 
 
 def checked(base: Base) -> Base:
-    """Return a base that was read from disk, tuned again if a few queries fall below the floor."""
+    """Return a base that was read from disk, tuned again if it finds less than the floor."""
     if base.matrix is None or base.reach is None or base.plan.family == "flat":
         return base  # where vectors are in the store alone, a check would read them all
-    queries, truth = _questions(base, (), _QUICK_QUERIES)
+    queries, truth = _questions(base, ())
     return base if _recall(base, queries, truth) >= FLOOR else tuned(base)
 
 
@@ -44,7 +43,7 @@ def tuned(base: Base, batches: Iterable[VectorBatch] = ()) -> Base:
     """
     if base.plan.family == "flat" or not base.n_live:
         return base
-    queries, truth = _questions(base, batches, _QUERIES)
+    queries, truth = _questions(base, batches)
     for reach in base.plan.reaches():
         base = replace(base, reach=reach)
         base = replace(base, recall=_recall(base, queries, truth))
@@ -53,11 +52,9 @@ def tuned(base: Base, batches: Iterable[VectorBatch] = ()) -> Base:
     return replace(base, reach=None, recall=1.0) if base.recall < FLOOR and base.matrix is not None else base
 
 
-def _questions(
-    base: Base, batches: Iterable[VectorBatch], n: int
-) -> tuple[NDArray[np.float32], list[NDArray[np.int64]]]:
+def _questions(base: Base, batches: Iterable[VectorBatch]) -> tuple[NDArray[np.float32], list[NDArray[np.int64]]]:
     """Return queries float32[m, dim], unit vectors, and the rows nearest to each."""
-    at = base.live[:: max(1, base.n_live // n)][:n]
+    at = base.live[:: max(1, base.n_live // _QUERIES)][:_QUERIES]
     if base.matrix is not None:
         queries = _moved(base.matrix[at])
         return queries, _neighbours(queries, _scanned(base, base.matrix))
@@ -80,14 +77,15 @@ def _recall(base: Base, queries: NDArray[np.float32], truth: list[NDArray[np.int
 def _neighbours(
     queries: NDArray[np.float32], units: Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 ) -> list[NDArray[np.int64]]:
-    """Return the rows of the `_K` nearest of each query, best first."""
+    """Return the rows of the `_K` nearest of each query, in any order."""
     rows = np.empty((len(queries), 0), np.int64)
     scores = np.empty((len(queries), 0), np.float32)
     for more_rows, vectors in units:
         rows = np.concatenate([rows, np.broadcast_to(more_rows, (len(queries), len(more_rows)))], axis=1)
-        scores = np.concatenate([scores, queries @ vectors.T], axis=1)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :_K]
-        rows, scores = np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
+        scores = np.concatenate([scores, (vectors @ queries.T).T], axis=1)
+        if scores.shape[1] > _K:
+            at = np.argpartition(scores, -_K, axis=1)[:, -_K:]
+            rows, scores = np.take_along_axis(rows, at, 1), np.take_along_axis(scores, at, 1)
     return list(rows)
 
 
