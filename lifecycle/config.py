@@ -93,7 +93,10 @@ class Tenant:
         if self.quota_nbytes is not None:
             check_count("quota_nbytes", self.quota_nbytes)
             if self.guaranteed_nbytes > self.quota_nbytes:
-                raise InvalidInput(f"{self}: a guarantee can't be larger than its quota")
+                raise InvalidInput(
+                    f"guaranteed_nbytes is {self.guaranteed_nbytes} and quota_nbytes {self.quota_nbytes}: "
+                    "a guarantee can't be larger than its quota"
+                )
 
 
 def merge_configs(configs: Iterable[ModelConfig]) -> ModelConfig:

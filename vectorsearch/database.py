@@ -61,6 +61,7 @@ class Database(Searching, Tenancy):
         self._writer = Writer(collection, models, self._space)
         cache = ScoreCache(rerank_cache_nbytes) if rerank_cache_nbytes else None
         Tenancy.__init__(self, models.tenant, registration, tenants)
+        registration.protect(lambda: self._space.embedder)
         Searching.__init__(self, Searcher(collection, models, RerankerDesk(models, reranker, cache), space=self._space))
 
     @property

@@ -17,6 +17,7 @@ from vectorsearch.storage.errors import ReadOnlyDatabase
 from vectorsearch.storage.registry import ModelRow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from backends.base import ModelSpec, Task
@@ -66,12 +67,13 @@ class Registration:
         self._files = files
         self._models = models
         self.quota_nbytes: int | None = None
+        self._embedder: Callable[[], ModelSpec | None] = lambda: None
         self._lock = threading.Lock()  # one registration at a time; loads and copies happen while it is held
         self._rows = {row.name: row for row in registry.models(self._tenant)}
         models.use_registered(self.find)
         for row in self._rows.values():
             if _config(row).load_policy is LoadPolicy.EAGER:
-                models.begin(self._spec(row), self._in_force(row.digest))
+                models.begin(self._spec(row), _in_force(row.digest, self._rows))
 
     def find(self, name: str) -> tuple[ModelSpec, ModelConfig] | None:
         """Return the model that the tenant registered under a name, None if there is none.
@@ -80,7 +82,11 @@ class Registration:
             InvalidModel: its files are missing. Whether they have changed is found when it is loaded.
         """
         row = self._rows.get(name)
-        return None if row is None else (self._spec(row), self._in_force(row.digest))
+        return None if row is None else (self._spec(row), _in_force(row.digest, self._rows))
+
+    def protect(self, embedder: Callable[[], ModelSpec | None]) -> None:
+        """Keep the model that `embedder` returns from being exchanged or forgotten: documents have its vectors."""
+        self._embedder = embedder
 
     def registered(self) -> tuple[RegisteredModel, ...]:
         """Return the tenant's models by name."""
@@ -93,7 +99,8 @@ class Registration:
         the old one, which is then unloaded.
 
         Raises:
-            InvalidInput: the name or the task can't be used, or the model is too large for the quota or the budget.
+            InvalidInput: the name or the task can't be used, the model is too large for the quota or the budget, or
+                the documents are embedded with the one that would be exchanged.
             UnknownModel, InvalidModel, CannotServe, ModelUnavailable: there is no such model, or it can't be served.
             InferenceError, LifecycleError: it can't be loaded, or its answers are no numbers.
         """
@@ -101,18 +108,20 @@ class Registration:
         spec = self._checked(name, source, task)
         with self._lock, self._files.copied(replace(spec, name=name)) as stored:
             before = self._rows.get(name)
+            if before is not None and before.digest != stored.digest:
+                self._require_unused(before)
             row = ModelRow(self._tenant, name, stored.digest, _settings(stored.task, source, config))
-            rows, self._rows = self._rows, {**self._rows, name: row}
-            try:
-                self._settle(row.digest)
+            rows = {**self._rows, name: row}
+            try:  # loaded and tried while the name still means the other one
+                self._settle(row.digest, rows)
                 self._try(stored)
                 self._registry.put_model(row)
             except BaseException:
-                self._rows = rows
-                self._settle(row.digest)
+                self._settle(row.digest, self._rows)
                 raise
+            self._rows = rows
             if before is not None and before.digest != row.digest:
-                self._settle(before.digest)
+                self._settle(before.digest, rows)
         return RegisteredModel.of(row)
 
     def unregister(self, name: str) -> None:
@@ -120,15 +129,17 @@ class Registration:
 
         Raises:
             UnknownModel: there is no such model.
+            InvalidInput: the documents are embedded with it.
         """
         self._require_writable()
         with self._lock:
             row = self._rows.get(name)
             if row is None:
                 raise UnknownModel(f"no model {name!r} is registered: there are {', '.join(self._rows) or 'none'}")
+            self._require_unused(row)
             self._registry.remove_model(self._tenant, name)
             self._rows = {other: kept for other, kept in self._rows.items() if other != name}
-            self._settle(row.digest)
+            self._settle(row.digest, self._rows)
 
     def _checked(self, name: str, source: str | Path, task: str) -> ModelSpec:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -161,25 +172,34 @@ class Registration:
         if self._read_only:
             raise ReadOnlyDatabase("models can't be registered in a database that is open read-only: open it to write")
 
+    def _require_unused(self, row: ModelRow) -> None:
+        embedder = self._embedder()
+        if embedder is not None and (embedder.name, embedder.digest) == (row.name, row.digest):
+            raise InvalidInput(
+                f"model {row.name!r} has embedded the documents: embed them again with another model "
+                "(`vectorsearch reindex`), or register the new one under another name"
+            )
+
     def _spec(self, row: ModelRow) -> ModelSpec:
         known = self._specs.get((row.digest, row.name))
         if known is None:
             known = self._specs[row.digest, row.name] = self._files.spec_of(row.digest, row.name)
         return known
 
-    def _settle(self, digest: str) -> None:
+    def _settle(self, digest: str, rows: Mapping[str, ModelRow]) -> None:
         """Let the manager know a model as the names that mean it have it, or not at all; drop files that none means."""
-        rows = [row for row in self._rows.values() if row.digest == digest]
-        if rows:
-            self._models.begin(self._spec(rows[0]), self._in_force(digest))
+        first = next((row for row in rows.values() if row.digest == digest), None)
+        if first is not None:
+            self._models.begin(self._spec(first), _in_force(digest, rows))
         else:
             self._models.forget(digest)
             self._specs = {key: spec for key, spec in self._specs.items() if key[0] != digest}
             self._files.keep_only(row.digest for row in self._registry.models())
 
-    def _in_force(self, digest: str) -> ModelConfig:
-        """Return the config of all names that mean a model, merged: they share its instance."""
-        return merge_configs(_config(row) for row in self._rows.values() if row.digest == digest)
+
+def _in_force(digest: str, rows: Mapping[str, ModelRow]) -> ModelConfig:
+    """Return the config of all names that mean a model, merged: they share its instance."""
+    return merge_configs(_config(row) for row in rows.values() if row.digest == digest)
 
 
 def _settings(task: Task, source: str | Path, config: ModelConfig) -> dict[str, Any]:

@@ -86,7 +86,8 @@ class Tenancy:
         model already is exchanged without a search that fails. The options are those of `lifecycle.ModelConfig`.
 
         Raises:
-            InvalidInput: the name, the task or an option can't be used, or the model is too large.
+            InvalidInput: the name, the task or an option can't be used, the model is too large, or the documents are
+                embedded with the one that would be exchanged.
             UnknownModel, InvalidModel, CannotServe, ModelUnavailable: there is no such model, or it can't be served.
             InferenceError, LifecycleError: it can't be loaded, or its answers are no numbers.
         """
@@ -107,6 +108,7 @@ class Tenancy:
 
         Raises:
             UnknownModel: there is none of this name.
+            InvalidInput: the documents are embedded with it.
         """
         self._registration.unregister(name)
 

@@ -21,9 +21,12 @@ from vectorsearch.cli import (
     info,
     models,
     output,
+    registered,
     reindex,
     rerank,
     search,
+    tenants,
+    top,
     upkeep,
 )
 from vectorsearch.cli.group import Group
@@ -51,8 +54,13 @@ app.command("snapshot")(upkeep.snapshot)
 app.command("doctor", help=output.reflow(doctor.HELP))(doctor.doctor)
 models.app.command("calibrate", help=output.reflow(calibrate.HELP))(calibrate.calibrate)
 models.app.command("fit-features", help=output.reflow(features.HELP))(features.fit)
+models.app.command("register", help=output.reflow(registered.HELP))(registered.register)
+models.app.command("unregister")(registered.unregister)
+models.app.command("registered")(registered.registered)
 app.add_typer(models.app, name="models")
+app.add_typer(tenants.app, name="tenants")
 app.add_typer(collections.app, name="collections")
+app.command("top", help=output.reflow(top.HELP))(top.top)
 app.command("demo")(demo.demo)
 
 

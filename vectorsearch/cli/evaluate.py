@@ -20,7 +20,7 @@ from vectorsearch.cli.comparison import (
     give_result,
 )
 from vectorsearch.cli.index import index_with_progress
-from vectorsearch.cli.opening import MODES, NONE, BackendName, EmbedName, Language, as_mode, open_existing
+from vectorsearch.cli.opening import MODES, NONE, BackendName, EmbedName, Language, TenantName, as_mode, open_existing
 from vectorsearch.cli.search import RerankName, fetch_for_search, reranker_option
 from vectorsearch.engine import DEFAULT
 from vectorsearch.evaluation.collections import read_judged_queries, read_qrels
@@ -33,6 +33,7 @@ from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from vectorsearch.database import Database
     from vectorsearch.evaluation.collections import TestCollection
@@ -66,6 +67,7 @@ def evaluate(
     *,
     collection: CollectionName = None,
     db: Annotated[Path | None, typer.Option(help="A database to search.", file_okay=False, metavar="DIR")] = None,
+    tenant: TenantName = None,
     queries: Annotated[
         Path | None, typer.Option(help="JSONL of _id and text.", exists=True, dir_okay=False, metavar="FILE")
     ] = None,
@@ -108,6 +110,8 @@ def evaluate(
         raise typer.BadParameter("say rerank=… in the systems, or name a --mode", param_hint="--rerank")
     if db is not None and (embed, language) != (DEFAULT, DEFAULT):
         raise typer.BadParameter("a database has its own model and language", param_hint="--embed, --language")
+    if tenant is not None and db is None:
+        raise typer.BadParameter("a tenant is one of a database: give --db as well", param_hint="--tenant")
     output.check_folder(run, option="--run")
     if modes:
         named += choose_systems(modes, reranker, depth=depth, k=k)
@@ -116,14 +120,16 @@ def evaluate(
     check_plan(planned, measures)  # what can't work shall not be found out after minutes of indexing
     test_collection = collection_option(collection, split=split)
     judged = _judged(test_collection, queries, qrels)
-    with _open(test_collection, db, planned, embed=embed, backend=backend, language=language) as database:
+    with _open(
+        test_collection, db, planned, tenant=tenant, embed=embed, backend=backend, language=language
+    ) as database:
         if not named:
             planned = choose_systems([], reranker, depth=depth, k=k, dense=database.embedder is not None)
         experiment = Experiment(
             planned,
             db=database,
             judged=judged,
-            name=test_collection.name if test_collection else str(db),
+            name=test_collection.name if test_collection else str(db if tenant is None else db / tenant),
             measures=measures,
             baseline=baseline,
             limit=limit,
@@ -222,12 +228,13 @@ def _open(
     db: Path | None,
     systems: Sequence[System],
     *,
+    tenant: str | None,
     embed: str,
     backend: str | None,
     language: str,
-) -> Database:
+) -> AbstractContextManager[Database]:
     if db is not None:
-        return open_existing(db, backend=backend)
+        return open_existing(db, tenant=tenant, backend=backend)
     if collection is None:
         raise typer.BadParameter(_USAGE)
     return open_with_progress(collection, systems, embed=embed, backend=backend, language=language)

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from vectorsearch.cli import output
-from vectorsearch.cli.opening import DatabaseFolder, open_existing
+from vectorsearch.cli.opening import DatabaseFolder, TenantName, open_existing
 from vectorsearch.features import DEFAULT_DIM, fit_features
 
 HELP = """Fit a small embedding model on a database's own documents: hashed words, idf, truncated SVD.
@@ -26,18 +26,21 @@ Nothing is downloaded, and NumPy runs it. The database stays as it is; to search
 def fit(
     *,
     db: DatabaseFolder,
+    tenant: TenantName = None,
     dim: Annotated[int, typer.Option(help="Length of the vectors.", min=1, metavar="N")] = DEFAULT_DIM,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder to write; by default the database's name with .features.", file_okay=False),
+        typer.Option(
+            help="Folder to write; by default the database's name, and the tenant's, with .features.", file_okay=False
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the randomised fit.", min=0, metavar="N")] = 0,
     as_json: output.Json = False,
 ) -> None:
     """Fit and say what came out."""
-    folder = out or db.with_name(f"{db.name}.features")
+    folder = out or db.with_name(f"{db.name}{f'.{tenant}' if tenant else ''}.features")
     begun = time.monotonic()
-    with open_existing(db) as database, output.Meter("fitting features", "steps") as meter:
+    with open_existing(db, tenant=tenant) as database, output.Meter("fitting features", "steps") as meter:
         # Both steps in one bar: reading is about as long as one of the fit's passes over the documents.
         def show(step: str, done: int, total: int) -> None:
             meter.update(done / total / 4 if step == "reading" else (1 + 3 * done / total) / 4, 1, done)

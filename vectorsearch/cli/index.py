@@ -11,9 +11,18 @@ from rich.text import Text
 from backends.errors import CannotServe, VectorSearchError
 from vectorsearch.cli import output
 from vectorsearch.cli.group import FAILED, INTERRUPTED
-from vectorsearch.cli.opening import BackendName, DatabaseFolder, EmbedName, Language, fetch_models, open_or_make
+from vectorsearch.cli.opening import (
+    BackendName,
+    DatabaseFolder,
+    EmbedName,
+    Language,
+    TenantName,
+    fetch_models,
+    open_to_index,
+)
 from vectorsearch.engine import DEFAULT
 from vectorsearch.ingest import DEFAULT_BATCH_SIZE, STDIN, IngestReport, ingest
+from vectorsearch.tenants import FOLDER_NAME
 
 if TYPE_CHECKING:
     from backends.selection import Choice
@@ -42,6 +51,7 @@ def index(
     corpus: Annotated[list[str], typer.Argument(help="JSONL files, or - for standard input.", metavar="CORPUS…")],
     *,
     db: DatabaseFolder,
+    tenant: TenantName = None,
     embed: EmbedName = DEFAULT,
     batch_size: Annotated[
         int,
@@ -53,11 +63,12 @@ def index(
 ) -> None:
     """Index files."""
     _check_sources(corpus)
-    with open_or_make(db, embed=embed, backend=backend, language=language) as database:
-        report, interrupted = index_with_progress(database, corpus, db / REJECTS_NAME, batch_size=batch_size)
+    rejected = (db if tenant is None else db / FOLDER_NAME / tenant) / REJECTS_NAME
+    with open_to_index(db, tenant=tenant, embed=embed, backend=backend, language=language) as database:
+        report, interrupted = index_with_progress(database, corpus, rejected, batch_size=batch_size)
         documents = database.count()
         embedding = _embedding(database)
-    rejects = str(db / REJECTS_NAME) if report.rejected else None
+    rejects = str(rejected) if report.rejected else None
     if as_json:
         counts = {name: getattr(report, name) for name in ("rows", "stored", "unchanged", "rejected", "failures")}
         values = {**counts, "documents": documents, "interrupted": interrupted, "rejects": rejects}

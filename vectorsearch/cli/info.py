@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from vectorsearch.cli import output
-from vectorsearch.cli.opening import DatabaseFolder, open_existing
+from vectorsearch.cli.opening import DatabaseFolder, TenantName, open_existing
 
 
-def info(*, db: DatabaseFolder, as_json: output.Json = False) -> None:
+def info(*, db: DatabaseFolder, tenant: TenantName = None, as_json: output.Json = False) -> None:
     """Show a database's settings, sizes, and the state of its derived files."""
-    with open_existing(db) as database:
+    with open_existing(db, tenant=tenant) as database:
         with output.Meter("updating indexes", "rows") as meter:
             database.refresh(progress=meter.update)
         values = database.info()

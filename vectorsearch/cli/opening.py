@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -15,6 +15,7 @@ from vectorsearch.cli import output
 from vectorsearch.engine import DEFAULT
 from vectorsearch.storage.errors import DatabaseLocked, NotADatabase, ReadOnlyDatabase
 from vectorsearch.storage.schema import FILE_NAME
+from vectorsearch.tenants import UnknownTenant
 from vectorsearch.types import Mode
 
 if TYPE_CHECKING:
@@ -24,9 +25,14 @@ if TYPE_CHECKING:
     from vectorsearch.database import Database
 
 NONE = "none"
+_SHOWN_NAMES = 20  # in an error
 MODES = ", ".join(get_args(Mode))
 
 DatabaseFolder = Annotated[Path, typer.Option("--db", help="Folder of the database.", file_okay=False, metavar="DIR")]
+TenantName = Annotated[
+    str | None,
+    typer.Option("--tenant", help="A tenant of the database, in place of the database itself.", metavar="NAME"),
+]
 EmbedName = Annotated[
     str,
     typer.Option(
@@ -73,22 +79,81 @@ def one_of(names: Sequence[str], name: str, *, option: str) -> str:
     return name
 
 
-def open_existing(folder: Path, *, backend: str | None = None) -> Database:
-    """Open a database that must be there, to read it; read-only if another process writes to it or this one may not.
+def require_database(folder: Path) -> None:
+    """Insist that there is a database in a folder.
 
     Raises:
         NotADatabase: there is none.
-        VectorSearchError: as `vectorsearch.open`.
     """
     if not (folder / FILE_NAME).exists():
         raise NotADatabase(
             f"no database at {str(folder)!r}: check the path, or make one with "
             f"`vectorsearch index CORPUS.jsonl --db {folder}`"
         )
+
+
+@contextmanager
+def open_existing(
+    folder: Path, *, tenant: str | None = None, backend: str | None = None, writing: bool = False
+) -> Iterator[Database]:
+    """Give a database that must be there, or a tenant's in it, and close it at the end of the block.
+
+    Unless it is for `writing`, it is read-only if another process writes to it or this one may not.
+
+    Raises:
+        NotADatabase: there is none.
+        UnknownTenant: it has no such tenant; the message names those that it has.
+        VectorSearchError: as `vectorsearch.open`.
+    """
+    require_database(folder)
     try:
-        return open_or_make(folder, backend=backend)
+        database = open_or_make(folder, backend=backend)
     except (DatabaseLocked, ReadOnlyDatabase):
-        return open_or_make(folder, backend=backend, read_only=True)
+        if writing:
+            raise
+        database = open_or_make(folder, backend=backend, read_only=True)
+    with database:
+        if tenant is not None:
+            require_tenant(database, folder, tenant)
+        yield database if tenant is None else database.tenant(tenant)
+
+
+@contextmanager
+def open_to_index(
+    folder: Path, *, tenant: str | None, embed: str = DEFAULT, backend: str | None = None, language: str = DEFAULT
+) -> Iterator[Database]:
+    """Give a database, made if there is none, or that of a tenant, which must be there; closed after the block.
+
+    Raises:
+        VectorSearchError: as `open_existing`.
+    """
+    if tenant is None:
+        with open_or_make(folder, embed=embed, backend=backend, language=language) as database:
+            yield database
+        return
+    with open_existing(folder, backend=backend, writing=True) as root:
+        require_tenant(root, folder, tenant)
+        yield root.tenant(tenant, **as_given(embed=embed, language=language))
+
+
+def as_given(**options: str) -> dict[str, Any]:
+    """Return the options that aren't as by default, those that are `none` as None."""
+    return {key: None if value == NONE else value for key, value in options.items() if value != DEFAULT}
+
+
+def require_tenant(root: Database, folder: Path, name: str) -> None:
+    """Insist that there is a tenant of this name.
+
+    Raises:
+        UnknownTenant: there is none; the message names those that are there, and how one is added.
+    """
+    names = [tenant.name for tenant in root.tenants()]
+    if name not in names:
+        shown = [*names[:_SHOWN_NAMES], *(["…"] if len(names) > _SHOWN_NAMES else [])]
+        raise UnknownTenant(
+            f"{str(folder)!r} has no tenant {name!r} (there are: {', '.join(shown) or 'none'}): "
+            f"add one with `vectorsearch tenants add NAME --db {folder}`"
+        )
 
 
 def open_or_make(

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from vectorsearch.cli import output
 from vectorsearch.cli.group import INTERRUPTED
-from vectorsearch.cli.opening import BackendName, DatabaseFolder, fetch_models, open_existing
+from vectorsearch.cli.opening import BackendName, DatabaseFolder, TenantName, fetch_models, open_existing
 
 
 def reindex(
@@ -21,6 +21,7 @@ def reindex(
     ],
     *,
     db: DatabaseFolder,
+    tenant: TenantName = None,
     backend: BackendName = None,
     as_json: output.Json = False,
 ) -> None:
@@ -28,7 +29,7 @@ def reindex(
 
     Until then searches go on with the old model. Interrupted or killed, the same command goes on where it stopped.
     """
-    with open_existing(db, backend=backend) as database:
+    with open_existing(db, tenant=tenant, backend=backend, writing=True) as database:
         fetch_models([database.find_embedder(embed)])
         try:
             with output.Meter("embedding", "documents") as meter:

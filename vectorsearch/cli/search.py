@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 import typer
 from rich.text import Text
 
-from backends import catalogue
 from backends.errors import ModelUnavailable
 from vectorsearch import config
 from vectorsearch.cli import output
 from vectorsearch.cli.group import FAILED
-from vectorsearch.cli.opening import MODES, BackendName, DatabaseFolder, as_mode, fetch_models, one_of, open_existing
+from vectorsearch.cli.opening import (
+    MODES,
+    BackendName,
+    DatabaseFolder,
+    TenantName,
+    as_mode,
+    fetch_models,
+    one_of,
+    open_existing,
+)
 from vectorsearch.query.fusion import Fusion
 from vectorsearch.rerankers import Rerank
 
@@ -90,6 +98,7 @@ def search(
     query: Annotated[str, typer.Argument(help="What to look for.", metavar='"QUERY"')],
     *,
     db: DatabaseFolder,
+    tenant: TenantName = None,
     k: Annotated[int, typer.Option("-k", help="Number of hits.", min=0, metavar="N")] = 10,
     mode: Annotated[
         str, typer.Option(help=f"{MODES}; auto is hybrid if there is an embedder.", metavar="MODE")
@@ -115,7 +124,7 @@ def search(
     reranker = reranker_option(rerank)
     if blend is not None and reranker is None:
         raise typer.BadParameter("nothing reranks: give --rerank NAME as well", param_hint="--blend")
-    with open_existing(db, backend=backend) as database:
+    with open_existing(db, tenant=tenant, backend=backend) as database:
         with contextlib.suppress(ModelUnavailable):  # the search tells what it has to go without, or that it can't
             fetch_for_search(database, chosen, reranker)
         explanation = database.explain(
@@ -165,7 +174,7 @@ def fetch_for_search(database: Database, mode: Mode, reranker: str | None) -> No
     Raises:
         UnknownModel: the reranker's name is unknown.
     """
-    specs = [catalogue.resolve(reranker)] if reranker else []
+    specs = [database.find_reranker(reranker)] if reranker else []
     if mode != "lexical" and database.embedder is not None:
         specs.append(database.embedder)
     fetch_models(specs)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT_COMMANDS = ("index", "search", "evaluate", "compare", "rerank", "reindex", "info", "verify", "repair", "compact")
-ROOT_COMMANDS += ("snapshot", "doctor", "models", "collections", "demo")
+ROOT_COMMANDS += ("snapshot", "doctor", "models", "tenants", "collections", "top", "demo")
 
 
 def test_the_version_is_printed_when_asked_for(run: Callable) -> None:
