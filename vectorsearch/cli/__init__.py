@@ -4,35 +4,77 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
 import vectorsearch
-from vectorsearch.cli import (
-    calibrate,
-    collections,
-    compare,
-    demo,
-    doctor,
-    evaluate,
-    features,
-    index,
-    info,
-    models,
-    output,
-    registered,
-    reindex,
-    rerank,
-    search,
-    tenants,
-    top,
-    upkeep,
-)
+from vectorsearch.cli import output
 from vectorsearch.cli.group import Group
 
+# By name: where in this package the command's function or app is, and its line in the list. The list is printed, and
+# a command line completed, without importing any; a test compares these lines with the commands' own help.
+_COMMANDS = {
+    "index": ("index:index", "Index JSONL files into a database; made if it isn't there."),
+    "search": ("search:search", "Search a database and print the best hits."),
+    "evaluate": (
+        "evaluate:evaluate",
+        "Measure search quality and time per query on a test collection, and compare systems.",
+    ),
+    "compare": ("compare:compare", "Measure and compare the runs of any engines, in TREC's format."),
+    "info": ("info:info", "Show a database's settings, sizes, and the state of its derived files."),
+    "rerank": ("rerank:rerank", "Order the candidates of any engine by a cross-encoder; needs no database."),
+    "reindex": (
+        "reindex:reindex",
+        "Embed every document again with another model, and exchange the vectors at once when all are there.",
+    ),
+    "verify": (
+        "upkeep:verify",
+        "Check a database: its file, every document and vector, and its indexes. Exit code 1 if there is a fault.",
+    ),
+    "repair": (
+        "upkeep:repair",
+        "Mend what can be mended, build the indexes again, and verify. Exit code 1 if a fault is left.",
+    ),
+    "compact": (
+        "upkeep:compact",
+        "Give the room of deleted documents back to the disk; needs as much again while it works.",
+    ),
+    "snapshot": (
+        "upkeep:snapshot",
+        "Copy a database as of this moment, indexes included, also while another process writes to it.",
+    ),
+    "tenants": (
+        "tenants:app",
+        "Add, change, list and remove tenants: databases of their own within a database.",
+    ),
+    "models": ("models:app", "List, fetch, show, measure, export, fit and register models."),
+    "top": (
+        "top:top",
+        "Show which models another process has in memory for a database: whose, where, and used when.",
+    ),
+    "doctor": (
+        "doctor:doctor",
+        "Show which backends can run which models here, how fast they were measured to be, and what is missing.",
+    ),
+    "collections": ("collections:app", "Build test collections."),
+    "demo": (
+        "demo:demo",
+        "Show the whole way: fetch two models, index Python's own documentation, ask, and measure.",
+    ),
+}
+
+
+class _Root(Group):
+    homes: ClassVar = {name: home for name, (home, _) in _COMMANDS.items()}
+
+
+def _stand_in() -> None:
+    """Be in the list for a command, which is imported in its place when it is called."""
+
+
 app = typer.Typer(
-    cls=Group,
+    cls=_Root,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -40,28 +82,8 @@ app = typer.Typer(
     help="Embeddable hybrid search: BM25 and dense vectors, fused, and reranked by models under one memory budget.",
     epilog="Exit codes: 0 all was done, 1 something failed or was left out, 2 wrong usage, 130 interrupted.",
 )
-app.command("index", help=output.reflow(index.HELP))(index.index)
-app.command("search", help=output.reflow(search.HELP))(search.search)
-app.command("evaluate", help=output.reflow(evaluate.HELP))(evaluate.evaluate)
-app.command("compare", help=output.reflow(compare.HELP))(compare.compare)
-app.command("info")(info.info)
-app.command("rerank", help=output.reflow(rerank.HELP))(rerank.rerank)
-app.command("reindex")(reindex.reindex)
-app.command("verify")(upkeep.verify)
-app.command("repair")(upkeep.repair)
-app.command("compact")(upkeep.compact)
-app.command("snapshot")(upkeep.snapshot)
-app.command("doctor", help=output.reflow(doctor.HELP))(doctor.doctor)
-models.app.command("calibrate", help=output.reflow(calibrate.HELP))(calibrate.calibrate)
-models.app.command("fit-features", help=output.reflow(features.HELP))(features.fit)
-models.app.command("register", help=output.reflow(registered.HELP))(registered.register)
-models.app.command("unregister")(registered.unregister)
-models.app.command("registered")(registered.registered)
-app.add_typer(models.app, name="models")
-app.add_typer(tenants.app, name="tenants")
-app.add_typer(collections.app, name="collections")
-app.command("top", help=output.reflow(top.HELP))(top.top)
-app.command("demo")(demo.demo)
+for _name, (_, _summary) in _COMMANDS.items():
+    app.command(_name, help=_summary)(_stand_in)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 -- typer calls it so

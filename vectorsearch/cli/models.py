@@ -13,13 +13,13 @@ from rich.text import Text
 from backends import catalogue, registry
 from backends import export as exports
 from lifecycle import profile as profiles
-from vectorsearch.cli import output
+from vectorsearch.cli import calibrate, features, output, registered
 from vectorsearch.cli.opening import BackendName, ModelName, download_meter, fetch_models, one_of
 
 if TYPE_CHECKING:
     from backends.base import ModelSpec
 
-app = typer.Typer(no_args_is_help=True, help="List, fetch, show, measure, export and fit models.")
+app = typer.Typer(no_args_is_help=True, help="List, fetch, show, measure, export, fit and register models.")
 
 
 @app.command("list")
@@ -131,6 +131,13 @@ def export(
         output.print_json(facts)
         return
     output.print_facts(facts)
+
+
+app.command("calibrate", help=output.reflow(calibrate.HELP))(calibrate.calibrate)
+app.command("fit-features", help=output.reflow(features.HELP))(features.fit)
+app.command("register", help=output.reflow(registered.HELP))(registered.register)
+app.command("unregister")(registered.unregister)
+app.command("registered")(registered.registered)
 
 
 def _figures(found: profiles.Profile) -> dict[str, Any]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lifecycle import ManagerSnapshot, ModelStatus
     from vectorsearch.top import Picture
 
-HELP = """Show which models another process has in memory for a database: whose, where, leased how often, and used when.
+HELP = """Show which models another process has in memory for a database: whose, where, and used when.
 
 The process that has the database open to write tells it, once a second and only while this command runs; it needs no
 setting. Without a terminal, and with --once or --json, one picture is printed; the exit code is 1 if no process shows

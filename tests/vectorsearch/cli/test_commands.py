@@ -11,13 +11,10 @@ import pytest
 import vectorsearch as vs
 from backends import catalogue
 from backends.errors import ModelUnavailable
-from vectorsearch.cli import collections, output
+from vectorsearch.cli import _COMMANDS, collections, output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-ROOT_COMMANDS = ("index", "search", "evaluate", "compare", "rerank", "reindex", "info", "verify", "repair", "compact")
-ROOT_COMMANDS += ("snapshot", "doctor", "models", "tenants", "collections", "top", "demo")
 
 
 def test_the_version_is_printed_when_asked_for(run: Callable) -> None:
@@ -26,22 +23,26 @@ def test_the_version_is_printed_when_asked_for(run: Callable) -> None:
 
 
 def test_every_command_is_listed_when_help_is_asked_for(run: Callable) -> None:
-    """--help names all commands, and each command's help has what it does; a group alone prints its help."""
+    """--help names all commands, each command's help begins as the list says; a group alone prints its help."""
     shown = run("--help").stdout
-    for command in ROOT_COMMANDS:
+    for command, (_, summary) in _COMMANDS.items():
         assert command in shown
-        assert run(command, "--help").exit_code == 0
+        told = run(command, "--help")
+        assert told.exit_code == 0
+        assert f"vectorsearch {command}" in told.stdout
+        assert " ".join(told.stdout.split()).count(summary) == 1
     assert run("index", "--help").stdout.count("vectorsearch index") >= 1
     assert run("nonsense").exit_code == 2
 
 
 def test_no_runtime_is_loaded_when_the_command_line_starts(spawn: Callable) -> None:
-    """The command line starts without any runtime, index, tokenizer or evaluator."""
+    """The command line starts without any runtime, index, tokenizer or evaluator, and imports no command."""
     setup = "import atexit; atexit.register(lambda: print(*sys.modules, sep='\\n', file=sys.stderr))"
     loaded = set(spawn("--help", setup=setup).stderr.split())
     assert "typer" in loaded
     assert not loaded & {"faiss", "onnxruntime", "onnx", "tantivy", "tokenizers", "ir_measures", "huggingface_hub"}
     assert not loaded & {"jax", "torch", "transformers", "sentence_transformers", "coremltools", "scipy"}
+    assert not loaded & {"numpy", "vectorsearch.engine", "vectorsearch.cli.search"}
 
 
 def test_the_module_is_the_command_when_python_runs_it() -> None:
