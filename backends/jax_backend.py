@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from backends.jax_program import Programs
 
 PRECISIONS = ("float32", "bfloat16", "int8")
-LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 448, 512)
 TOKENS = 1024  # of a batch
 STREAMS = 2  # batches at once, where there are so many cores: what one core can't share out, another batch uses
 # Of the bytes in the file; of 8-bit ones, and of floats, whose matrices may become bfloat16 and whose tables don't.
@@ -147,8 +148,10 @@ class JaxModel:
         self._device = f"{self._programs.platform}:jax:{precision}"
         self._nbytes = self._programs.nbytes + workspace_nbytes(spec)
         self._streams = streams
-        # One permit for each run at once: each takes a workspace, and no more are charged for. `close` takes them all.
+        # One permit for each run at once: each takes a workspace, and no more are charged for. `close` takes them all;
+        # `_closing`, taken before them and by nobody else, keeps two closes from holding some each.
         self._turns = threading.Semaphore(streams)
+        self._closing = threading.Lock()
 
     @property
     def nbytes(self) -> int:
@@ -179,15 +182,12 @@ class JaxModel:
 
     def close(self) -> None:
         """Free the weights and the programs; waits for the runs that are under way."""
-        for _ in range(self._streams):
-            self._turns.acquire()
-        try:
+        with self._closing, ExitStack() as turns:
+            for _ in range(self._streams):
+                turns.enter_context(self._turns)
             if self._programs is not None:
                 self._programs.close()
             self._programs = None
-        finally:
-            for _ in range(self._streams):
-                self._turns.release()
         gc.collect()  # what JAX traced refers to itself, and holds the compiled code: 60 MB of a small model
         trim()
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _FLOAT_SUMS: Mapping[str, Any] = {"preferred_element_type": jnp.float32, "precision": lax.Precision.HIGHEST}
 _TINY = float(np.finfo(np.float32).tiny)
 # Scores that are made at once. XLA's kernel library allocates them anew each time, and beyond some 16 MB the C library
-# takes every page from the system and gives it back, which doubled the time of 384 tokens and more.
+# takes every page from the system and gives it back, which doubled the time of 384 tokens and more. Whole rows are
+# cut off first: parts of a row's queries are slower.
 _SCORES = 3 << 20
 _LOWEST = -1e30  # stands for -inf in a mask: as good as that beside any score, and no NaN where a whole row is masked
 _INTEGERS = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
@@ -67,12 +68,15 @@ def _attention(product_type: Any, node: Node, *operands: Any) -> Array:  # noqa:
         return x.astype(product_type).reshape(rows, -1, heads, x.shape[2] // heads).transpose(0, 2, 1, 3)
 
     q, k, v = split(q * node.attributes["scale"]), split(k), split(v)
-    parts = -(-rows * heads * length * k.shape[2] // _SCORES)
-    size = -(-length // parts)
-    contexts = [
-        _attend(q[:, :, start : start + size], k, v, _rows_of(mask, start, size)) for start in range(0, length, size)
-    ]
-    context = jnp.concatenate(contexts, axis=2)
+    scores = heads * length * k.shape[2]  # of one row
+    count, size = max(1, _SCORES // scores), -(-length // -(-scores // _SCORES))
+    contexts = []
+    for first in range(0, rows, count):
+        at = slice(first, first + count)
+        queries = (slice(start, start + size) for start in range(0, length, size))
+        parts = [_attend(q[at, :, some], k[at], v[at], _part(mask, at, some)) for some in queries]
+        contexts.append(jnp.concatenate(parts, axis=2))
+    context = jnp.concatenate(contexts)
     if mask is not None and node.attributes["empty_rows_are_zero"]:
         context = jnp.where(jnp.isneginf(mask.max(axis=-1, keepdims=True)), 0, context)
     return context.transpose(0, 2, 1, 3).reshape(rows, length, -1)
@@ -92,11 +96,12 @@ def _attend(q: Array, k: Array, v: Array, mask: Array | None) -> Array:
     return jnp.einsum("bhqk,bhkd->bhqd", weights.astype(q.dtype), v, **_FLOAT_SUMS) / total
 
 
-def _rows_of(mask: Array | None, start: int, size: int) -> Array | None:
-    """Return the part of a mask for these queries, where it has one for each."""
-    if mask is None or mask.ndim < 2 or mask.shape[-2] == 1:  # noqa: PLR2004  (queries, keys)
-        return mask
-    return mask[..., start : start + size, :]
+def _part(mask: Array | None, rows: slice, queries: slice) -> Array | None:
+    """Return the part of a mask for these rows and queries, where it has one for each."""
+    if mask is None:
+        return None
+    at = [rows, slice(None), queries, slice(None)][4 - mask.ndim :]
+    return mask[tuple(part if size > 1 else slice(None) for part, size in zip(at, mask.shape, strict=True))]
 
 
 def _quantised_matmul(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -82,7 +84,9 @@ def test_programs_are_few_when_lengths_are_many(make_folder: Callable[..., Path]
     model.close()
 
 
-@pytest.mark.parametrize(("longest", "expected"), [(128, (16, 32, 48, 64, 96, 128)), (100, (16, 32, 48, 64, 96, 100))])
+@pytest.mark.parametrize(
+    ("longest", "expected"), [(128, (16, 24, 32, 48, 64, 96, 128)), (100, (16, 24, 32, 48, 64, 96, 100))]
+)
 def test_lengths_end_with_the_models_longest_when_listed(longest: int, expected: tuple[int, ...]) -> None:
     """Buckets rise to the longest that the model takes, and no further."""
     assert lengths(longest) == expected
@@ -120,6 +124,30 @@ def test_lack_of_memory_is_transient_when_the_runtime_says_so(load_jax: Any, mon
         with pytest.raises(InferenceError, match="9") as caught:
             model.embed(["csv"], kind="passage")
         assert type(caught.value) is kind
+
+
+def test_both_closes_end_when_they_come_at_once(load_jax: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that close a model of two streams at once can't wait for each other, each with one permit taken."""
+    monkeypatch.setattr("backends.jax_backend.usable_cores", lambda: 2)
+    model: TextModel = load_jax()
+    meeting = threading.Barrier(2, timeout=0.1)
+
+    class Shared(threading.Semaphore):
+        def acquire(self, *args: Any, **kwargs: Any) -> bool:
+            taken = super().acquire(*args, **kwargs)
+            with suppress(threading.BrokenBarrierError):  # where the other close waits until this one is through
+                meeting.wait()
+            return taken
+
+        __enter__ = acquire
+
+    monkeypatch.setattr(inner(model), "_turns", Shared(2))
+    closing = [threading.Thread(target=model.close, daemon=True) for _ in range(2)]
+    for thread in closing:
+        thread.start()
+    for thread in closing:
+        thread.join(timeout=10)
+    assert not any(thread.is_alive() for thread in closing)
 
 
 def test_weights_are_freed_when_closed_twice(load_jax: Any) -> None:

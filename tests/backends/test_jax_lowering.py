@@ -136,23 +136,27 @@ def test_products_are_rounded_when_asked(tmp_path: Path, precision: str, atol: f
     assert (abs(answer - expected).max() < 1e-5) == (precision == "float32")
 
 
-@pytest.mark.parametrize("mask_shape", [(2, 1, 1, 5), (2, 1, 5, 5), None])
-def test_attention_is_the_same_when_its_queries_are_cut(
+@pytest.mark.parametrize("mask_shape", [(2, 1, 1, 5), (2, 1, 5, 5), (1, 1, 5, 5), (5, 5), None])
+def test_attention_is_the_same_when_its_rows_and_queries_are_cut(
     monkeypatch: pytest.MonkeyPatch, mask_shape: tuple[int, ...] | None
 ) -> None:
-    """However many queries are attended at once, the answers are equal; rows that see nothing give 0."""
+    """However many rows and queries are attended at once, the answers are equal; queries that see nothing give 0."""
     node = Node("vs.Attention", ("q", "k", "v", "m"), ("y",), {"heads": 2, "scale": 0.5, "empty_rows_are_zero": 1})
     q, k, v = (jnp.asarray(RNG.normal(size=(2, 5, 6)), jnp.float32) for _ in range(3))
     mask = None
     if mask_shape is not None:
-        mask = jnp.where(jnp.asarray(RNG.random(mask_shape)) > 0.3, 0, -jnp.inf).at[1, 0, -1].set(-jnp.inf)
+        mask = (
+            jnp.where(jnp.asarray(RNG.random(mask_shape)) > 0.3, 0, -jnp.inf)
+            .at[(-1, 0, -1)[4 - len(mask_shape) :]]
+            .set(-jnp.inf)
+        )
     attend = kernels(jnp.float32)["vs.Attention"]
     whole = attend(node, q, k, v, mask)
-    for scores in (1, 2 * 2 * 5 * 2):
+    for scores in (1, 2 * 2 * 5, 2 * 5 * 5):  # one query, two queries, one row
         monkeypatch.setattr(jax_kernels, "_SCORES", scores)
         np.testing.assert_allclose(attend(node, q, k, v, mask), whole, atol=1e-6)
     assert np.isfinite(whole).all()
-    assert mask is None or not np.asarray(whole)[1, -1].any()
+    assert mask is None or not np.asarray(whole)[-1, -1].any()
 
 
 _CHILD = """
