@@ -129,7 +129,7 @@ def evaluate(
             planned,
             db=database,
             judged=judged,
-            name=test_collection.name if test_collection else str(db if tenant is None else db / tenant),
+            name=test_collection.name if test_collection else "/".join(filter(None, (str(db), tenant))),
             measures=measures,
             baseline=baseline,
             limit=limit,

@@ -33,7 +33,9 @@ class Group(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:  # noqa: ANN401 -- as below
         """Return the command that is called, imported, and what is left of the arguments."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, import_command(name, self.homes[name]) if name in self.homes else command, rest
+        if name is not None and name in self.homes:
+            command = import_command(name, self.homes[name])
+        return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 -- the base class's type of context is private to typer
         """Run the command; report what it raises."""

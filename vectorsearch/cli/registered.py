@@ -151,7 +151,8 @@ def _facts(model: RegisteredModel) -> dict[str, Any]:
 
 def _print_facts(model: RegisteredModel) -> None:
     facts = _facts(model)
-    output.print_facts({**facts, "tenant": model.tenant or None} | facts.pop("config"))
+    config = facts.pop("config")
+    output.print_facts({**facts, "tenant": model.tenant or None, **config})
 
 
 def _kept(model: RegisteredModel) -> str:
