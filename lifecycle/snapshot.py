@@ -45,8 +45,9 @@ class ModelStatus:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as JSON has them."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
         key = {**self.key._asdict(), "options": dict(self.key.options)}
-        return {**asdict(self), "refs": [ref._asdict() for ref in self.refs], "key": key, "hit_ratio": self.hit_ratio}
+        return {**own, "refs": [ref._asdict() for ref in self.refs], "key": key, "hit_ratio": self.hit_ratio}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
