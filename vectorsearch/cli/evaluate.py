@@ -56,9 +56,12 @@ system more asks only that one, and an interrupted run goes on where it stopped.
 [bold]Examples[/]
 
   vectorsearch evaluate --collection scifact --rerank default
-  vectorsearch evaluate --collection scifact --system "BM25: mode=lexical" --system "best: mode=hybrid rerank=default depth=20"
-  vectorsearch evaluate --collection scifact --system "mode=lexical" --system "mixed: rerank=default blend=0.35"
-  vectorsearch evaluate --db my.db --queries q.jsonl --qrels q.tsv --systems systems.toml --baseline BM25"""  # noqa: E501 -- a command is one line
+  vectorsearch evaluate --collection scifact --report report \\
+    --system "BM25: mode=lexical" --system "best: rerank=default depth=20"
+  vectorsearch evaluate --collection scifact \\
+    --system "mode=lexical" --system "mixed: rerank=default blend=0.35"
+  vectorsearch evaluate --db my.db --queries q.jsonl --qrels q.tsv \\
+    --systems systems.toml --baseline BM25"""
 
 _USAGE = "give --collection DIR, or --db DIR with --queries FILE and --qrels FILE"
 
@@ -81,7 +84,7 @@ def evaluate(
     ] = None,
     systems: Annotated[
         Path | None,
-        typer.Option(help="TOML with a [[system]] table for each.", exists=True, dir_okay=False, metavar="FILE"),
+        typer.Option(help="TOML; each system is a table in the array called system.", exists=True, dir_okay=False, metavar="FILE"),
     ] = None,
     mode: Annotated[list[str] | None, typer.Option(help=f"A system: {MODES}; may be repeated.", metavar="MODE")] = None,
     rerank: RerankName = "none",

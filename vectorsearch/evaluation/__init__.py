@@ -22,6 +22,7 @@ __all__ = [
     "SystemResult",
     "TestCollection",
     "Topics",
+    "TuneResult",
     "find_collection",
     "judge",
     "open_collection",
@@ -30,6 +31,7 @@ __all__ = [
     "read_qrels",
     "read_run",
     "read_systems",
+    "tune",
 ]
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from vectorsearch.evaluation.sources import find_collection
     from vectorsearch.evaluation.systems import EvaluationFailed, System, parse_system, read_systems
     from vectorsearch.evaluation.topics import Topics
+    from vectorsearch.evaluation.tuning import TuneResult, tune
 
 _HOMES = {
     "Comparison": "comparison",
@@ -52,6 +55,7 @@ _HOMES = {
     "SystemResult": "results",
     "TestCollection": "collections",
     "Topics": "topics",
+    "TuneResult": "tuning",
     "find_collection": "sources",
     "judge": "results",
     "open_collection": "indexed",
@@ -60,6 +64,7 @@ _HOMES = {
     "read_qrels": "collections",
     "read_run": "runs",
     "read_systems": "systems",
+    "tune": "tuning",
 }
 
 

@@ -114,7 +114,7 @@ def compare(
             for system, of_measure in values.items()
             if system != baseline
         }
-        differences[name] = _differences(against)
+        differences[name] = tested(against)
     figures = {
         system: {
             name: Figure(float(each.mean()), *t_interval(each), differences[name].get(system))
@@ -125,20 +125,12 @@ def compare(
     return Comparison(baseline, names, tuple(qrels), values, figures)
 
 
-def resolve_baseline(systems: Sequence[str], baseline: str | None) -> str:
-    """Return the baseline's name: the first system's if None.
+def tested(against: Mapping[str, NDArray[np.float64]]) -> dict[str, Difference]:
+    """Return what each system's differences from the baseline, float64[queries], amount to.
 
     Raises:
-        InvalidInput: no system has this name.
+        MissingExtra: scipy is not installed.
     """
-    if baseline is None:
-        return systems[0]
-    if baseline not in systems:
-        raise InvalidInput(f"baseline {baseline!r} is none of the systems {', '.join(map(repr, systems))}")
-    return baseline
-
-
-def _differences(against: Mapping[str, NDArray[np.float64]]) -> dict[str, Difference]:
     corrected = zip(
         holm([randomisation_test(each) for each in against.values()]),
         holm([t_test(each) for each in against.values()]),
@@ -156,3 +148,16 @@ def _differences(against: Mapping[str, NDArray[np.float64]]) -> dict[str, Differ
         )
         for (system, each), (p, p_t) in zip(against.items(), corrected, strict=True)
     }
+
+
+def resolve_baseline(systems: Sequence[str], baseline: str | None) -> str:
+    """Return the baseline's name: the first system's if None.
+
+    Raises:
+        InvalidInput: no system has this name.
+    """
+    if baseline is None:
+        return systems[0]
+    if baseline not in systems:
+        raise InvalidInput(f"baseline {baseline!r} is none of the systems {', '.join(map(repr, systems))}")
+    return baseline

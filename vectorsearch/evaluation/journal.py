@@ -19,7 +19,7 @@ from vectorsearch.collection import content_digest
 from vectorsearch.evaluation.answers import Answer, ModelUse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from vectorsearch.database import Database
     from vectorsearch.evaluation.systems import System
@@ -46,10 +46,7 @@ class Journal:
         Raises:
             OSError: the file can't be written.
         """
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps({"query": query, **asdict(answer)})
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(f"\n{line}\n")
+        append_line(self._path, {"query": query, **asdict(answer)})
         self.answers[query] = answer
 
 
@@ -74,7 +71,7 @@ class Subject:
         embedder = self.db.embedder
         dense = system.mode in ("dense", "hybrid") or (system.mode == "auto" and embedder is not None)
         models = [embedder] if dense and embedder else []
-        models += [catalogue.resolve(name) for name in system.reranker_names]
+        models += [self.db.find_reranker(name) for name in system.reranker_names]
         parts = {
             "texts": texts,
             "vectors": vectors if dense else None,
@@ -139,15 +136,32 @@ def _library_versions() -> Iterator[tuple[str, str]]:
             yield name, metadata.version(name)
 
 
-def _read(path: Path) -> Iterator[tuple[str, Answer]]:
-    """Yield what the file holds; nothing where there is none, and no line that is damaged: it can be asked again."""
+def append_line(path: Path, values: Mapping[str, Any]) -> None:
+    """Append a line of JSON to a file, which is made if it isn't there.
+
+    Raises:
+        OSError: the file can't be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"\n{json.dumps(values)}\n")
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield what the lines of a file hold; nothing where there is none, and no line that is damaged."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return
     for line in lines:
-        with contextlib.suppress(ValueError, TypeError, KeyError):
-            values = json.loads(line)
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
+
+
+def _read(path: Path) -> Iterator[tuple[str, Answer]]:
+    """Yield the answers that a file holds; a damaged one can be asked again."""
+    for values in read_lines(path):
+        with contextlib.suppress(TypeError, KeyError):
             query = values.pop("query")
             models = tuple(ModelUse(**model) for model in values.pop("models"))
             yield query, Answer(**{**values, "doc_ids": tuple(values["doc_ids"]), "models": models})

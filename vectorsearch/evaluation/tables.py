@@ -99,7 +99,8 @@ def method(result: ExperimentResult) -> list[str]:
 def describe_models(system: SystemResult) -> str:
     """Return the models and where they ran: "bge-small-en-v1.5-int8 on onnx (cpu)"."""
     return "; ".join(
-        f"{model.name} on {model.backend}{f' ({model.device})' if model.device else ''}" for model in system.models
+        f"{model.name} on {model.backend}{f' ({_kind(model.device)})' if model.device else ''}"
+        for model in system.models
     )
 
 
@@ -115,6 +116,11 @@ def describe_options(system: SystemResult) -> str:
         blended = f", blended {stage.blend:g}" if stage.blend is not None else ""
         words.append(f"best {stage.depth or DEFAULT_RERANK_DEPTH} reranked{blended}")
     return ", ".join(words)
+
+
+def _kind(device: str) -> str:
+    """Return the kind of a device: "cpu" of "cpu:CPUExecutionProvider"."""
+    return device.partition(":")[0]
 
 
 def _p(p: float) -> str:

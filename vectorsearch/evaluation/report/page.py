@@ -55,7 +55,8 @@ def _sections(result: ExperimentResult) -> Iterable[Markup]:
         yield _section(f"Difference from {result.comparison.baseline}", _differences(result))
     if any(system.latency_ms for system in result.systems):
         text = (
-            "Higher is better, further left is faster. Lines: the mean's 95 % interval; from p50 to p99 of the times."
+            f"{result.comparison.measures[0]} against the median time of a query: higher is better, further left is "
+            "faster. Lines: the mean's 95 % interval; from p50 to p99 of the times."
         )
         caption = element("figcaption", text)
         yield _section("Quality against time", element("figure", caption, quality_against_latency(result)))

@@ -55,6 +55,7 @@ def quality_against_latency(result: ExperimentResult) -> Markup:
     y = Scale(ticks[0], ticks[-1], upward=True)
     shapes = [_rule_y(y(tick), f"{tick:.{_decimals(ticks)}f}") for tick in ticks]
     shapes += [_rule_x(x(math.log10(tick)), _time(tick)) for tick in _time_ticks(x.low, x.high)]
+    lines, dots, names = [], [], []
     taken: list[float] = []
     # The highest label is placed first, and others give way downwards.
     for system, figure in sorted(zip(timed, figures, strict=True), key=lambda pair: -pair[1].mean):
@@ -65,24 +66,23 @@ def quality_against_latency(result: ExperimentResult) -> Markup:
             label_y += _LINE
         taken.append(label_y)
         left = x.position(at) > 60  # noqa: PLR2004 -- percent: its name has more room on the left
-        shapes.append(
+        lines += [
+            element("line", class_=f"whisker {color}", x1=centre[0], x2=x(until), y1=centre[1], y2=centre[1]),
+            element("line", class_=f"whisker {color}", x1=centre[0], x2=centre[0], y1=y(figure.low), y2=y(figure.high)),
+        ]
+        dots.append(element("circle", class_=color, cx=centre[0], cy=centre[1], r=5))
+        names.append(
             element(
-                "g",
-                element("line", class_="whisker", x1=centre[0], x2=x(until), y1=centre[1], y2=centre[1]),
-                element("line", class_="whisker", x1=centre[0], x2=centre[0], y1=y(figure.low), y2=y(figure.high)),
-                element("circle", cx=centre[0], cy=centre[1], r=5),
-                element(
-                    "text",
-                    system.name,
-                    class_="label",
-                    x=centre[0],
-                    y=round(label_y, 1),
-                    dx=-9 if left else 9,
-                    text_anchor="end" if left else None,
-                ),
-                class_=color,
+                "text",
+                system.name,
+                class_=f"label {color}",
+                x=centre[0],
+                y=round(label_y, 1),
+                dx=-9 if left else 9,
+                text_anchor="end" if left else None,
             )
         )
+    shapes += [*lines, *dots, *names]  # no line crosses a name
     spoken = "; ".join(
         f"{system.name}: {figure.mean:.3f} in {format_ms(system.latency_ms['p50'])}"
         for system, figure in zip(timed, figures, strict=True)

@@ -1,0 +1,153 @@
+"""`vectorsearch tune`: learn from judged queries how a database is best searched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path  # noqa: TC003 -- typer reads it when it runs
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from vectorsearch.cli import output
+from vectorsearch.cli.opening import BackendName, DatabaseFolder, TenantName, open_existing
+from vectorsearch.cli.search import RerankName, fetch_for_search, reranker_option
+from vectorsearch.defaults import BUILT_IN
+from vectorsearch.evaluation.collections import read_judged_queries, read_qrels
+from vectorsearch.evaluation.figures import format_p, signed
+from vectorsearch.evaluation.significance import ALPHA, SEED
+from vectorsearch.evaluation.topics import Topics
+from vectorsearch.evaluation.tuning import FOLDS, MEASURE
+from vectorsearch.evaluation.tuning import tune as tune_database
+from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
+
+if TYPE_CHECKING:
+    from vectorsearch.database import Database
+    from vectorsearch.evaluation.tuning import TuneResult
+
+HELP = """Learn from judged queries how a database, or a tenant's, is best searched, and make that its default.
+
+Tried are several fusions and weights of words and vectors, and with --rerank several depths and blends. The choice is
+made on some of the queries and measured on the others, by cross-validation: that figure, and not the best of many, is
+what new queries can expect. Only if it is significantly better than what a search does now, by a paired test, it is
+stored; searches that don't say otherwise then use it, and [bold]search --explain[/] says where it comes from.
+
+The models answer once for each query and text, and what they said is remembered.
+
+[bold]Examples[/]
+
+  vectorsearch tune --db my.db --queries q.jsonl --qrels q.tsv \\
+    --rerank default
+  vectorsearch tune --db my.db --tenant acme --queries q.jsonl --qrels q.tsv
+  vectorsearch tune --db my.db --show
+  vectorsearch tune --db my.db --reset"""
+
+
+def tune(
+    *,
+    db: DatabaseFolder,
+    tenant: TenantName = None,
+    queries: Annotated[
+        Path | None, typer.Option(help="JSONL of _id and text.", exists=True, dir_okay=False, metavar="FILE")
+    ] = None,
+    qrels: Annotated[
+        Path | None, typer.Option(help="Judgments, BEIR's TSV or TREC's.", exists=True, dir_okay=False, metavar="FILE")
+    ] = None,
+    rerank: RerankName = None,
+    depth: Annotated[
+        int, typer.Option(help="How many hits the reranker reads at most.", min=1, metavar="N")
+    ] = DEFAULT_RERANK_DEPTH,
+    metric: Annotated[str, typer.Option(help="A measure that ir-measures knows.", metavar="NAME")] = MEASURE,
+    folds: Annotated[int, typer.Option(help="In how many parts the queries are cut.", min=2, metavar="N")] = FOLDS,
+    seed: Annotated[int, typer.Option(help="Of the cutting.", metavar="N")] = SEED,
+    limit: Annotated[int | None, typer.Option(help="Only the first N judged queries.", min=1, metavar="N")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Store nothing.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Tell what is stored.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Forget what is stored.")] = False,
+    backend: BackendName = None,
+    as_json: output.Json = False,
+) -> None:
+    """Tune and print."""
+    if show or reset:
+        if show and reset:
+            raise typer.BadParameter("ask for one of them", param_hint="--show, --reset")
+        with open_existing(db, tenant=tenant, backend=backend, writing=reset) as database:
+            if reset:
+                database.defaults = None
+            _show(database, as_json=as_json)
+        return
+    if queries is None or qrels is None:
+        raise typer.BadParameter("give --queries FILE and --qrels FILE, or --show or --reset")
+    judgments = read_qrels(qrels)
+    judged = Topics.first(Topics(read_judged_queries(queries, judgments), judgments), limit)
+    reranker = reranker_option(rerank)
+    with open_existing(db, tenant=tenant, backend=backend, writing=not dry_run) as database:
+        fetch_for_search(database, "auto", reranker)
+        with output.Meter("asking", "queries") as meter:
+            result = tune_database(
+                database,
+                judged,
+                rerank=reranker,
+                depth=depth,
+                measure=metric,
+                folds=folds,
+                seed=seed,
+                dry_run=dry_run,
+                on_progress=meter.update,
+            )
+    if as_json:
+        output.print_json(result.to_dict())
+        return
+    name = str(db if tenant is None else db / tenant)
+    output.out.print(_figures(result, f"{output.one_line(name)}: {result.queries:,} queries"))
+    _conclude(result, dry_run=dry_run)
+
+
+def _show(database: Database, *, as_json: bool) -> None:
+    kept = database.defaults
+    if as_json:
+        output.print_json({"defaults": kept.to_dict() if kept else None})
+        return
+    if kept is None:
+        output.out.print(Text(f"nothing is stored: searches are by {BUILT_IN}"), soft_wrap=True)
+        return
+    output.out.print(Text(str(kept)), soft_wrap=True)
+    output.out.print(Text(str(kept.origin or "set by hand"), style="dim"), soft_wrap=True)
+
+
+def _figures(result: TuneResult, title: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("")
+    table.add_column(result.measure, justify="right")
+    table.add_row("as it searches now", f"{result.before:.3f}")
+    table.add_row(f"tuned, on held-out queries ({result.folds} folds)", f"{result.held_out:.3f}")
+    table.add_row(
+        Text(f"the best of {result.settings:,} settings on all queries", style="dim"),
+        Text(f"{result.in_sample:.3f}", style="dim"),
+    )
+    return table
+
+
+def _conclude(result: TuneResult, *, dry_run: bool) -> None:
+    gain = result.gain
+    output.out.print(
+        Text(
+            f"gain {signed(gain.mean)}, 95 % interval {signed(gain.low)} to {signed(gain.high)}, p {format_p(gain.p)}; "
+            f"{gain.wins:,} queries better, {gain.losses:,} worse"
+        )
+    )
+    agree = Counter(map(str, result.by_fold))[str(result.chosen)]
+    output.out.print()
+    output.out.print(Text(f"now     {result.present}"))
+    output.out.print(Text(f"chosen  {result.chosen}"))
+    output.out.print(Text(f"        by all queries; {agree} of {result.folds} folds chose the same", style="dim"))
+    output.out.print()
+    if result.stored:
+        output.out.print(Text("stored: searches that don't say otherwise use it", style="green"))
+    elif result.chosen == result.present:
+        output.out.print(Text("nothing stored: it is searched this way already"))
+    elif not result.better:
+        output.out.print(Text(f"nothing stored: not better at p < {ALPHA}", style="bold"))
+    elif dry_run:
+        output.out.print(Text("nothing stored: a dry run"))

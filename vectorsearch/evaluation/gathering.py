@@ -1,0 +1,127 @@
+"""Ask the retrievers and the reranker of a database what they say, once for each query, and remember it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backends import catalogue
+from vectorsearch.evaluation.evidence import Evidence, rows_to_read
+from vectorsearch.evaluation.journal import Subject, append_line, read_lines
+from vectorsearch.evaluation.systems import System
+from vectorsearch.query.plan import FUSION_DEPTH
+from vectorsearch.types import Candidates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from vectorsearch.database import Database
+    from vectorsearch.defaults import SearchDefaults
+    from vectorsearch.query.request import RetrieverKind
+    from vectorsearch.types import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Scores by document id, of each retriever, best first, and of the reranker."""
+
+    lists: Mapping[RetrieverKind, Mapping[str, float]]
+    rerank: dict[str, float] = field(default_factory=dict)
+
+
+def gather(
+    db: Database,
+    queries: Mapping[str, str],
+    settings: Sequence[SearchDefaults],
+    *,
+    cache: bool = True,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Evidence]:
+    """Return the evidence for each query id that any of the settings needs, which have at most one reranker.
+
+    What was asked before is taken from the cache, and what is asked is written to it query by query. Nothing is
+    degraded: a stage that fails raises.
+
+    Raises:
+        EvaluationFailed: a stage was left out.
+        VectorSearchError: a stage failed.
+    """
+    reranker = next((setting.rerank for setting in settings if setting.rerank is not None), None)
+    kinds: tuple[RetrieverKind, ...] = ("lexical", "dense") if db.embedder is not None else ("lexical",)
+    db.refresh()
+    path = _path(db, reranker) if cache else None
+    said = _remembered(path)
+    for text in queries.values():
+        if text not in said:
+            said[text] = _Said({kind: _found(db, text, kind) for kind in kinds})
+            _remember(path, text, lists=said[text].lists)
+    places = _places(db, (said[text] for text in queries.values()))
+    evidence = {}
+    for done, (query_id, text) in enumerate(queries.items(), 1):
+        known = _evidence(said[text], places)
+        unread = [known.doc_ids[row] for row in rows_to_read(known, settings)]
+        if unread and reranker is not None:
+            scores = dict(zip(unread, _scores(db, text, unread, reranker), strict=True))
+            said[text].rerank.update(scores)
+            _remember(path, text, rerank=scores)
+            known = _evidence(said[text], places)
+        evidence[query_id] = known
+        if on_progress is not None:
+            on_progress(done, len(queries))
+    return evidence
+
+
+def _path(db: Database, reranker: str | None) -> Path:
+    """Return where this database's evidence is kept: under the digest of a system that has the same models."""
+    mode: Mode = "hybrid" if db.embedder is not None else "lexical"
+    digest = Subject(db).digest(System(name="evidence", mode=mode, rerank=reranker))
+    return catalogue.cache_dir() / "evaluations" / "evidence" / f"{digest}.jsonl"
+
+
+def _remembered(path: Path | None) -> dict[str, _Said]:
+    said: dict[str, _Said] = {}
+    for line in read_lines(path) if path is not None else ():
+        if "lists" in line:
+            said.setdefault(line["query"], _Said(line["lists"]))
+        elif line["query"] in said:
+            said[line["query"]].rerank.update(line["rerank"])
+    return said
+
+
+def _remember(path: Path | None, query: str, **values: Any) -> None:  # noqa: ANN401 -- plain values
+    if path is not None:
+        append_line(path, {"query": query, **values})
+
+
+def _found(db: Database, query: str, kind: RetrieverKind) -> dict[str, float]:
+    result = System(mode=kind, k=FUSION_DEPTH).search(db, query)
+    return {hit.id: hit.score for hit in result}
+
+
+def _scores(db: Database, query: str, doc_ids: Iterable[str], reranker: str) -> list[float]:
+    documents = [db.get(doc_id) for doc_id in doc_ids]
+    scores = db.score(query, [document.full_text if document else "" for document in documents], rerank=reranker)
+    return [float(score) for score in scores]
+
+
+def _places(db: Database, said: Iterable[_Said]) -> dict[str, int]:
+    """Return where in the order of storing each found document comes."""
+    wanted = {doc_id for each in said for found in each.lists.values() for doc_id in found}
+    return {document.id: place for place, document in enumerate(db.iter()) if document.id in wanted}
+
+
+def _evidence(said: _Said, places: Mapping[str, int]) -> Evidence:
+    doc_ids = sorted({doc_id for found in said.lists.values() for doc_id in found}, key=places.__getitem__)
+    row_of = {doc_id: row for row, doc_id in enumerate(doc_ids)}
+    lists = {
+        kind: Candidates(
+            np.array([row_of[doc_id] for doc_id in found], dtype=np.int64),
+            np.array(list(found.values()), dtype=np.float32),
+        )
+        for kind, found in said.lists.items()
+    }
+    rerank = np.array([said.rerank.get(doc_id, np.nan) for doc_id in doc_ids], dtype=np.float32)
+    return Evidence(tuple(doc_ids), lists, rerank)

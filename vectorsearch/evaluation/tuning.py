@@ -1,0 +1,216 @@
+"""Learn from judged queries how a database is best searched: fusion, weights, rerank depth and blend."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backends.errors import InvalidInput
+from vectorsearch.defaults import BUILT_IN, Origin, SearchDefaults
+from vectorsearch.evaluation.comparison import tested
+from vectorsearch.evaluation.cross_validation import cross_validate
+from vectorsearch.evaluation.evidence import fused, fusion_of, reranked
+from vectorsearch.evaluation.gathering import gather
+from vectorsearch.evaluation.metrics import canonical_names, deepest_cutoff, measure_queries
+from vectorsearch.evaluation.significance import SEED, require_scipy_stats
+from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from vectorsearch.database import Database
+    from vectorsearch.evaluation.comparison import Difference
+    from vectorsearch.evaluation.evidence import Evidence
+    from vectorsearch.evaluation.topics import Judged
+    from vectorsearch.query.fusion import Fusion
+
+FOLDS = 5
+MEASURE = "nDCG@10"
+
+_DENSE_WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7)
+_FUSIONS: tuple[tuple[Fusion, float], ...] = (("rrf", 60.0), ("rrf", 10.0), ("minmax", 60.0), ("zscore", 60.0))
+_DEPTHS = (10, 20)  # below the deepest
+_BLENDS = (0.2, 0.35, 0.5, 0.65, 0.8, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneResult:
+    """What tuning found, and whether it was stored.
+
+    `present` is how the database searched before, `chosen` what all queries choose; `before` and `held_out` are their
+    means of `measure`, the latter as choosing on other queries gives it, and `gain` their difference with its tests.
+    `in_sample` is what the chosen setting reaches on the queries that chose it, which new queries won't.
+    """
+
+    measure: str
+    queries: int
+    folds: int
+    settings: int
+    present: SearchDefaults
+    chosen: SearchDefaults
+    before: float
+    held_out: float
+    in_sample: float
+    gain: Difference
+    by_fold: tuple[SearchDefaults, ...]
+    stored: bool = False
+
+    @property
+    def better(self) -> bool:
+        """Return whether choosing in this way is significantly better than the present defaults."""
+        return self.gain.significant and self.gain.mean > 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, fit for JSON."""
+        return asdict(self) | {"better": self.better}
+
+
+def tune(
+    db: Database,
+    judged: Judged,
+    *,
+    rerank: str | None = None,
+    depth: int = DEFAULT_RERANK_DEPTH,
+    measure: str = MEASURE,
+    folds: int = FOLDS,
+    seed: int = SEED,
+    dry_run: bool = False,
+    cache: bool = True,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> TuneResult:
+    """Choose how to search by judged queries; make it the default if it is significantly better on held-out ones.
+
+    Each query is asked once of every retriever, and the reranker reads each text once, whatever the number of
+    settings; the answers are remembered as those of an `Experiment` are.
+
+    Args:
+        db: what is searched, and whose `defaults` are set.
+        judged: queries and judgments, such as a `TestCollection` or `Topics`.
+        rerank: the name of a reranker that may be used; None tunes the fusion alone.
+        depth: how many hits it may read at most.
+        measure: a name that ir-measures knows.
+        folds: in how many parts the queries are cut; each is held out once.
+        seed: of the cutting.
+        dry_run: store nothing.
+        cache: whether answers are remembered, and those of an earlier run taken.
+        on_progress: called as `on_progress(done, total)` after each query.
+
+    Raises:
+        MissingExtra: ir-measures or scipy is not installed.
+        InvalidInput: there is nothing to choose between, or an argument can't be used.
+        UnknownModel: there is no such reranker.
+        ReadOnlyDatabase: the result can't be stored.
+        VectorSearchError: a stage failed, or was left out.
+    """
+    (measure,) = canonical_names([measure])
+    require_scipy_stats()
+    if not 2 <= folds <= len(judged.queries):  # noqa: PLR2004 -- as in cross_validate, but before the work
+        raise InvalidInput(f"{folds} folds of {len(judged.queries)} queries: give at least 2, and at most one a query")
+    if rerank is not None:
+        db.find_reranker(rerank)
+    if not dry_run:
+        db.defaults = db.defaults  # raises now, not after minutes, if nothing can be stored
+    present = _present(db)
+    rerank = rerank or present.rerank
+    if present.rerank not in {None, rerank}:
+        raise InvalidInput(
+            f"the present defaults rerank with {present.rerank!r}, and {rerank!r} is to be tuned: reset them before"
+        )
+    settings = [present, *(each for each in candidates(db, rerank, depth) if each != present)]
+    if len(settings) == 1:
+        raise InvalidInput("there is no embedder and no reranker, so there is one way to search: name a reranker")
+    queries = {query_id: judged.queries[query_id] for query_id in judged.qrels}
+    evidence = gather(db, queries, settings, cache=cache, on_progress=on_progress)
+    values = measure_settings(evidence, judged.qrels, settings, measure)
+    costs = np.array([0 if setting.rerank is None else setting.rerank_depth for setting in settings], dtype=np.float64)
+    found = cross_validate(values, costs, folds=folds, seed=seed)
+    result = TuneResult(
+        measure=measure,
+        queries=len(queries),
+        folds=folds,
+        settings=len(settings),
+        present=present,
+        chosen=settings[found.chosen],
+        before=float(values[0].mean()),
+        held_out=float(found.held_out.mean()),
+        in_sample=float(values[found.chosen].mean()),
+        gain=tested({"chosen": found.held_out - values[0]})["chosen"],
+        by_fold=tuple(settings[number] for number in found.by_fold),
+    )
+    if dry_run or not result.better or found.chosen == 0:
+        return result
+    db.defaults = _with_origin(db, result)
+    return replace(result, stored=True)
+
+
+def candidates(db: Database, rerank: str | None, depth: int) -> list[SearchDefaults]:
+    """Return the ways to search that are tried: each fusion alone, and with the reranker at each depth and blend."""
+    plain = [BUILT_IN]
+    if db.embedder is not None:
+        weights = [{} if dense == 0.5 else {"lexical": round(1 - dense, 2), "dense": dense} for dense in _DENSE_WEIGHTS]  # noqa: PLR2004 -- equal weights are the built-in ones
+        plain = [SearchDefaults(fusion=f, rrf_k=k, weights=w) for (f, k), w in product(_FUSIONS, weights)]
+    if rerank is None:
+        return plain
+    depths = [*(each for each in _DEPTHS if each < depth), depth]
+    return plain + [
+        replace(each, rerank=rerank, rerank_depth=reads, blend=blend)
+        for each, reads, blend in product(plain, depths, _BLENDS)
+    ]
+
+
+def measure_settings(
+    evidence: Mapping[str, Evidence],
+    qrels: Mapping[str, Mapping[str, int]],
+    settings: Sequence[SearchDefaults],
+    measure: str,
+) -> NDArray[np.float64]:
+    """Return each query's value of the measure under each setting: float64[settings, queries of `qrels`]."""
+    cutoff = deepest_cutoff([measure]) or None
+    values = np.empty((len(settings), len(qrels)))
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for number, setting in enumerate(settings):
+        alike.setdefault(fusion_of(setting), []).append(number)
+    for numbers in alike.values():
+        merged = {query: fused(each, settings[numbers[0]]) for query, each in evidence.items()}
+        # Most settings put the same few first: what is measured are the different rankings, all at once.
+        rankings: dict[tuple[str, tuple[int, ...]], int] = {}
+        places = np.empty((len(numbers), len(qrels)), dtype=np.int64)
+        for line, number in zip(places, numbers, strict=True):
+            for place, query in enumerate(qrels):
+                rows = reranked(evidence[query], merged[query], settings[number])[:cutoff]
+                line[place] = rankings.setdefault((query, tuple(rows.tolist())), len(rankings))
+        run = {str(n): [evidence[query].doc_ids[row] for row in rows] for (query, rows), n in rankings.items()}
+        judged = {str(n): qrels[query] for (query, _), n in rankings.items()}
+        values[numbers] = measure_queries(run, judged, names=[measure])[measure][places]
+    return values
+
+
+def _present(db: Database) -> SearchDefaults:
+    """Return how the database searches now, without what it was learned with."""
+    kept = db.defaults
+    if kept is None or "defaults:outdated" in db.explain("which defaults").plan.left_out:
+        return BUILT_IN
+    return replace(kept, embed=None, rerank_digest=None, origin=None)
+
+
+def _with_origin(db: Database, result: TuneResult) -> SearchDefaults:
+    chosen = result.chosen
+    return replace(
+        chosen,
+        embed=db.embedder.digest if db.embedder is not None else None,
+        rerank_digest=db.find_reranker(chosen.rerank).digest if chosen.rerank is not None else None,
+        origin=Origin(
+            measure=result.measure,
+            queries=result.queries,
+            before=result.before,
+            after=result.held_out,
+            p=result.gain.p,
+            date=datetime.now(UTC).date().isoformat(),
+        ),
+    )
