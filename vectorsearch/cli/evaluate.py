@@ -84,7 +84,9 @@ def evaluate(
     ] = None,
     systems: Annotated[
         Path | None,
-        typer.Option(help="TOML; each system is a table in the array called system.", exists=True, dir_okay=False, metavar="FILE"),
+        typer.Option(
+            help="TOML; each system is a table in the array called system.", exists=True, dir_okay=False, metavar="FILE"
+        ),
     ] = None,
     mode: Annotated[list[str] | None, typer.Option(help=f"A system: {MODES}; may be repeated.", metavar="MODE")] = None,
     rerank: RerankName = "none",
