@@ -14,6 +14,7 @@ from vectorsearch.rerankers import RerankerDesk
 from vectorsearch.searcher import Searcher
 from vectorsearch.searching import Searching
 from vectorsearch.space import EmbeddingSpace
+from vectorsearch.store_upkeep import check_tenants, compact_tenants
 from vectorsearch.tenancy import Tenancy
 from vectorsearch.writer import Writer
 
@@ -190,16 +191,28 @@ class Database(Searching, Tenancy):
         return self._models.resolve(rerank, "cross-encode")
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Verification:
-        """Check every document, vector and file, and that the indexes find what is stored; nothing is changed."""
-        return self._collection.upkeep.verify(progress)
+        """Check every document, vector and file, and that the indexes find what is stored; nothing is changed.
+
+        The root of a store checks its tenants and the registered models' files as well.
+        """
+        found = self._collection.upkeep.verify(progress)
+        return check_tenants(found, self._tenants, Database.verify, progress)
 
     def repair(self, progress: Callable[[int, int], None] | None = None) -> Verification:
-        """Mend what can be, build both indexes again from the documents, and return what is still at fault."""
-        return self._collection.upkeep.repair(progress)
+        """Mend what can be, build both indexes again from the documents, and return what is still at fault.
+
+        The root of a store mends its tenants as well.
+        """
+        found = self._collection.upkeep.repair(progress)
+        return check_tenants(found, self._tenants, Database.repair, progress)
 
     def compact(self) -> Compaction:
-        """Give the room of deleted documents back to the disk, and make the indexes as if they had never been."""
-        return self._collection.upkeep.compact()
+        """Give the room of deleted documents back to the disk, and make the indexes as if they had never been.
+
+        The root of a store compacts its tenants as well.
+        """
+        upkeep = self._collection.upkeep
+        return compact_tenants(upkeep.compact(), self._tenants, upkeep.store.folder)
 
     def snapshot(self, path: str | Path) -> None:
         """Write a copy of the database as of this moment to the new folder `path`, while it is in use.

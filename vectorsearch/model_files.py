@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from backends.errors import InvalidModel
 from backends.folder import read_folder
 from vectorsearch.storage.files import fsync_file, fsync_folder
+from vectorsearch.storage.upkeep import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from backends.base import ModelSpec
@@ -37,13 +38,21 @@ class ModelFiles:
         """Return the folder of a model's files, which need not exist."""
         return self._folder / digest[:_DIGITS]
 
-    def spec_of(self, digest: str, name: str) -> ModelSpec:
-        """Return the stored model under a name, read again if a file has changed.
+    def faults(self, names: Mapping[str, str]) -> Iterator[Fault]:
+        """Yield what is wrong with the files of these models, given as names by digest; they are read whole."""
+        for digest, name in names.items():
+            try:
+                self.spec_of(digest, name, anew=True)
+            except InvalidModel as exc:
+                yield Fault("models", str(exc), mendable=False)
+
+    def spec_of(self, digest: str, name: str, *, anew: bool = False) -> ModelSpec:
+        """Return the stored model under a name, read again if a file has changed, or `anew`.
 
         Raises:
             InvalidModel: its files are missing or damaged, or not those that were registered.
         """
-        spec = read_folder(self.path_of(digest), name=name)
+        spec = read_folder(self.path_of(digest), name=name, anew=anew)
         if spec.digest != digest:
             raise InvalidModel(f"the files of model {name!r} have changed since it was registered: register it again")
         return replace(spec, checked=True)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vectorsearch.database import Database
     from vectorsearch.model_files import ModelFiles
     from vectorsearch.storage.registry import Registry
+    from vectorsearch.storage.upkeep import Fault
 
 FOLDER_NAME = "tenants"
 AS_BEFORE: Final = "default"  # what it has; of a new tenant, no quota and no guarantee
@@ -178,6 +179,10 @@ class Tenants:
             self._manager.set_tenant(name)
             self._files.keep_only(row.digest for row in self._registry.models())
             shutil.rmtree(removed, ignore_errors=True)
+
+    def model_faults(self) -> tuple[Fault, ...]:
+        """Return what is wrong with the files of registered models, read whole."""
+        return tuple(self._files.faults({row.digest: row.name for row in self._registry.models()}))
 
     def copy_into(self, folder: Path) -> None:
         """Copy every tenant's database, the registered models and the registry into another store's folder."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -315,3 +317,35 @@ def test_all_models_are_listed_when_the_store_is_asked_for_them(store: vs.Databa
     assert [m.tenant for m in store.registered_models()] == [""]
     with pytest.raises(InvalidInput, match="is a tenant itself"):
         acme.registered_models(all_tenants=True)
+
+
+def test_a_tenants_faults_are_told_when_the_store_is_verified(tmp_path: Path) -> None:
+    """Each fault names its tenant, one that can't be opened is a fault, and the others are looked after."""
+    path = tmp_path / "db"
+    with vs.open(path, embed=None, rerank=None) as db:
+        db.add([{"id": "r", "text": "root"}])
+        for name, ids in (("acme", "abc"), ("globex", "de"), ("hooli", "f")):
+            db.tenant(name).add([{"id": doc_id, "text": "apple"} for doc_id in ids])
+        db.tenant("acme").delete(["a"])
+        seen: list[tuple[int, int]] = []
+        found = db.verify(lambda done, total: seen.append((done, total)))
+        assert (found.ok, found.documents, db.tenant("acme").verify().documents) == (True, 6, 2)
+        assert seen == sorted(seen)
+        assert (db.compact().forgotten, db.compact().forgotten) == (1, 0)
+    (path / "tenants" / "globex" / "documents.sqlite").write_bytes(b"rotten" * 500)
+    with closing(sqlite3.connect(path / "tenants" / "acme" / "documents.sqlite")) as conn, conn:
+        conn.execute("UPDATE state SET documents = 9")
+    with vs.open(path, embed=None, rerank=None) as db:
+        assert [fault.part for fault in db.verify().faults] == ["tenant acme, documents", "tenant globex, file"]
+        assert [fault.part for fault in db.repair().faults] == ["tenant globex, file"]
+
+
+@pytest.mark.models
+def test_a_models_fault_is_told_when_the_store_is_verified(store: vs.Database, tmp_path: Path) -> None:
+    """Registered models' files are read whole: a changed byte is a fault that can't be mended."""
+    store.tenant("acme").register_model("own", DEFAULT_RERANKER, "cross-encoder")
+    assert store.verify().ok
+    tokenizer = tmp_path / "db" / "models" / digests(tmp_path / "db")[0] / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace("apple", "appel"))
+    (fault,) = store.verify().faults
+    assert (fault.part, fault.mendable, "'own'" in fault.message) == ("models", False, True)

@@ -30,15 +30,15 @@ _COMMANDS = {
     ),
     "verify": (
         "upkeep:verify",
-        "Check a database: its file, every document and vector, and its indexes. Exit code 1 if there is a fault.",
+        "Check a database and its tenants: files, every document and vector, indexes. Exit code 1 if there is a fault.",
     ),
     "repair": (
         "upkeep:repair",
-        "Mend what can be mended, build the indexes again, and verify. Exit code 1 if a fault is left.",
+        "Mend what can be mended, tenants' too, build the indexes again, and verify. Exit code 1 if a fault is left.",
     ),
     "compact": (
         "upkeep:compact",
-        "Give the room of deleted documents back to the disk; needs as much again while it works.",
+        "Give the room of deleted documents back to the disk, tenants' too; needs as much again while it works.",
     ),
     "snapshot": (
         "upkeep:snapshot",

@@ -20,21 +20,21 @@ _SHOWN_FAULTS = 20
 
 
 def verify(*, db: DatabaseFolder, tenant: TenantName = None, as_json: output.Json = False) -> None:
-    """Check a database: its file, every document and vector, and its indexes. Exit code 1 if there is a fault."""
+    """Check a database and its tenants: files, every document and vector, indexes. Exit code 1 if there is a fault."""
     with open_existing(db, tenant=tenant) as database, output.Meter("verifying", "documents") as meter:
         found = database.verify(meter.update)
     _report(db, found, as_json=as_json)
 
 
 def repair(*, db: DatabaseFolder, tenant: TenantName = None, as_json: output.Json = False) -> None:
-    """Mend what can be mended, build the indexes again, and verify. Exit code 1 if a fault is left."""
+    """Mend what can be mended, tenants' too, build the indexes again, and verify. Exit code 1 if a fault is left."""
     with open_existing(db, tenant=tenant, writing=True) as database, output.Meter("repairing", "documents") as meter:
         found = database.repair(meter.update)
     _report(db, found, as_json=as_json)
 
 
 def compact(*, db: DatabaseFolder, tenant: TenantName = None, as_json: output.Json = False) -> None:
-    """Give the room of deleted documents back to the disk; needs as much again while it works."""
+    """Give the room of deleted documents back to the disk, tenants' too; needs as much again while it works."""
     with open_existing(db, tenant=tenant, writing=True) as database:
         output.print_note("building the indexes without what was deleted")
         gained = database.compact()

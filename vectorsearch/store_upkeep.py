@@ -1,0 +1,60 @@
+"""Looking after a whole store: what is done for its own documents is done for its tenants', and for models' files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from backends.errors import VectorSearchError
+from vectorsearch.storage.files import folder_nbytes
+from vectorsearch.storage.upkeep import Fault
+from vectorsearch.upkeep import Verification
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from vectorsearch.database import Database
+    from vectorsearch.tenants import Tenants
+    from vectorsearch.upkeep import Compaction, Progress
+
+
+def check_tenants(
+    found: Verification,
+    tenants: Tenants | None,
+    check: Callable[[Database, Progress | None], Verification],
+    progress: Progress | None,
+) -> Verification:
+    """Return what was found in a store's own documents with what `check` finds in each tenant's, and in models' files.
+
+    A tenant that can't be opened is a fault of its own; the others are checked all the same.
+    """
+    if tenants is None:
+        return found
+    for tenant in tenants.list():
+        try:
+            part = check(tenants.get(tenant.name), _shifted(progress, found.documents))
+        except VectorSearchError as exc:
+            part = Verification(0, 0, (Fault("file", str(exc), mendable=False),))
+        faults = (replace(fault, part=f"tenant {tenant.name}, {fault.part}") for fault in part.faults)
+        found = Verification(found.documents + part.documents, found.vectors + part.vectors, (*found.faults, *faults))
+    return replace(found, faults=(*found.faults, *tenants.model_faults()))
+
+
+def compact_tenants(gained: Compaction, tenants: Tenants | None, folder: Path) -> Compaction:
+    """Compact every tenant's documents as a store's own in `folder` were; the sizes are those of the whole folder.
+
+    Raises:
+        StoreError: a tenant's can't be; those before it are compacted.
+    """
+    if tenants is None:
+        return gained
+    forgotten = sum(tenants.get(tenant.name).compact().forgotten for tenant in tenants.list())
+    return replace(gained, after_nbytes=folder_nbytes(folder), forgotten=gained.forgotten + forgotten)
+
+
+def _shifted(progress: Progress | None, done: int) -> Progress | None:
+    """Return a callback that counts on from `done`."""
+    if progress is None:
+        return None
+    return lambda more, total: progress(done + more, done + total)
