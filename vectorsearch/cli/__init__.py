@@ -21,6 +21,10 @@ _COMMANDS = {
         "evaluate:evaluate",
         "Measure search quality and time per query on a test collection, and compare systems.",
     ),
+    "tune": (
+        "tune:tune",
+        "Learn from judged queries how a database, or a tenant's, is best searched, and make that its default.",
+    ),
     "compare": ("compare:compare", "Measure and compare the runs of any engines, in TREC's format."),
     "info": ("info:info", "Show a database's settings, sizes, and the state of its derived files."),
     "rerank": ("rerank:rerank", "Order the candidates of any engine by a cross-encoder; needs no database."),
