@@ -15,7 +15,7 @@ from vectorsearch.index.filters import fields_of, has_field, parse_filter, plain
 from vectorsearch.index.opening import check_settings, open_indexes
 from vectorsearch.storage.errors import DimensionMismatch, NonFiniteVector, SettingsMismatch
 from vectorsearch.storage.new_vectors import NewVectors
-from vectorsearch.storage.records import check_dims, content_digest, to_records
+from vectorsearch.storage.records import check_dims, content_digest, existing_ids, to_records
 from vectorsearch.storage.settings import (
     CollectionSettings,
     agree_settings,
@@ -111,21 +111,23 @@ class Collection:
         """
         self._store.check_writable()
 
-    def check(self, docs: Sequence[Document], *, first_row: int = 0) -> None:
+    def check(self, docs: Sequence[Document], *, rows: Sequence[int], on_conflict: OnConflict) -> None:
         """Raise what `write` would for the documents themselves, before any of them is embedded.
 
-        Messages count rows from `first_row`.
+        Messages name `rows`, one for each document.
 
         Raises:
             DuplicateId, DimensionMismatch, NonFiniteVector, InvalidInput: a document can't be stored.
         """
-        check_dims(to_records(docs, first_row=first_row), self.dim, first_row=first_row)
+        check_dims(to_records(docs, rows=rows), self.dim, rows=rows)
+        if on_conflict == "error" and (known := self.digests([doc.id for doc in docs])):
+            raise existing_ids({doc.id: row for row, doc in zip(rows, docs, strict=True) if doc.id in known})
 
     def write(self, docs: Sequence[Document], *, on_conflict: OnConflict = "error", made_by: str | None = None) -> int:
         """Store documents with their vectors in one transaction and return how many.
 
-        It is acknowledged once this returns. `on_conflict="replace"` replaces documents whose id is known. `made_by` is
-        the digest of the embedder that made vectors among them.
+        It is acknowledged once this returns. `on_conflict` says what becomes of documents whose id is known: "replace"
+        replaces them, "skip" leaves them as they are. `made_by` is the digest of the embedder that made vectors.
 
         Raises:
             SpaceChanged: the vectors were exchanged for those of another embedder meanwhile; nothing was stored.

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from vectorsearch.collection import Collection
     from vectorsearch.models import Models
     from vectorsearch.registration import Registration
+    from vectorsearch.rows import Rows, Vectors
+    from vectorsearch.storage.store import OnConflict
     from vectorsearch.tenants import Tenants
     from vectorsearch.types import Document, Filter, Metadata
     from vectorsearch.upkeep import Compaction, Verification
-    from vectorsearch.writer import Rows
 
 
 class Database(Searching, Tenancy):
@@ -79,24 +80,32 @@ class Database(Searching, Tenancy):
         embedder = self._space.embedder
         return None if embedder is None else self._models.choice(embedder, workload)
 
-    def add(self, docs: Rows) -> int:
-        """Store new documents and return how many.
+    def add(self, docs: Rows, *, vectors: Vectors | None = None, on_conflict: OnConflict = "error") -> int:
+        """Store documents and return how many.
 
-        `docs` yields mappings with `id`, `text` and, if wanted, `title`, `metadata`, `vector` (float32[dim]); see
-        `documents.parse_documents`. It is read in chunks, never listed whole, and each chunk is one transaction:
-        on an error the chunks before it stay, and the error's notes say how many documents that is. A document
-        without a vector is embedded, if the database has an embedder.
+        They are read in chunks, never listed whole, and each chunk is one transaction: on an error the chunks before it
+        stay, and the error's notes say how many documents that is. A document without a vector is embedded, if the
+        database has an embedder.
+
+        Args:
+            docs: mappings with `id`, `text` and, if wanted, `title`, `metadata`, `vector` (float32[dim]), see
+                `documents.parse_documents`; or a pandas DataFrame, an Arrow table or stream, or several of these, with
+                such columns. A table's nulls are fields that a document lacks.
+            vectors: float32[n, dim], or an iterable of float32[dim]: the n-th is the n-th document's.
+            on_conflict: of an id that is stored already, or comes again: `error`, `skip` keeps what came first, and
+                `replace` is `upsert`.
 
         Raises:
             DuplicateId: an id is already stored, or comes twice.
             InvalidDocument, DimensionMismatch, NonFiniteVector: a row is malformed; the message names it.
+            InvalidInput: these are no documents, or not as many vectors.
             BudgetExhausted: the embedder can't fit.
         """
-        return self._writer.write(docs, replace=False)
+        return self._writer.write(docs, on_conflict=on_conflict, vectors=vectors)
 
-    def upsert(self, docs: Rows) -> int:
-        """Store documents, replacing those whose id is known, and return how many; otherwise as `add`."""
-        return self._writer.write(docs, replace=True)
+    def upsert(self, docs: Rows, *, vectors: Vectors | None = None) -> int:
+        """Store documents, replacing those whose id is known, and return how many changed; otherwise as `add`."""
+        return self._writer.write(docs, on_conflict="replace", vectors=vectors)
 
     def delete(self, ids: Iterable[str] | None = None, *, filter: Filter | None = None) -> int:  # noqa: A002 -- the field's own word
         """Delete documents by id, or all that a filter lets through, in one transaction; return how many existed.

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from vectorsearch.types import MetadataValue
 
-_ID_FIELDS = ("id", "_id", "docid")
+ID_FIELDS = ("id", "_id", "docid")
 _TEXT_FIELDS = ("text", "contents")
-_KNOWN_FIELDS = frozenset({*_ID_FIELDS, *_TEXT_FIELDS, "title", "metadata", "vector"})
+_KNOWN_FIELDS = frozenset({*ID_FIELDS, *_TEXT_FIELDS, "title", "metadata", "vector"})
 
 
 class InvalidDocument(InvalidInput):
@@ -45,7 +45,7 @@ def parse_document(row: Mapping[str, Any], *, row_number: int) -> Document:
     """Turn one mapping into a document; see `parse_documents`."""
     if not isinstance(row, Mapping):
         raise InvalidDocument(f"row {row_number} is a {type(row).__name__}, not a mapping of fields", row=row_number)
-    doc_id = _first(row, _ID_FIELDS)
+    doc_id = _first(row, ID_FIELDS)
     try:
         doc_id = as_id(doc_id) if doc_id is not None else ""
     except ValueError as exc:

@@ -5,27 +5,28 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from dataclasses import replace as replaced
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
+from backends.errors import InvalidInput
 from vectorsearch import config
 from vectorsearch.collection import content_digest
 from vectorsearch.documents import parse_documents
+from vectorsearch.rows import iter_rows, with_vectors
 from vectorsearch.space import digest_of
 from vectorsearch.storage.errors import SpaceChanged
+from vectorsearch.storage.store import OnConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Sequence
 
     from backends.base import ModelSpec
     from vectorsearch.collection import Collection
     from vectorsearch.models import Models
+    from vectorsearch.rows import Rows, Vectors
     from vectorsearch.space import EmbeddingSpace
-    from vectorsearch.storage.store import OnConflict
     from vectorsearch.types import Document
-
-    Rows = Iterable[Mapping[str, Any] | Document]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +37,47 @@ class Writer:
     models: Models
     space: EmbeddingSpace
 
-    def write(self, docs: Rows, *, replace: bool) -> int:
+    def write(self, docs: Rows, *, on_conflict: OnConflict, vectors: Vectors | None = None) -> int:
         """Store documents and return how many; see `Database.add` and `Database.upsert`."""
+        if on_conflict not in get_args(OnConflict):
+            raise InvalidInput(f"on_conflict is {on_conflict!r}: use 'error', 'skip' or 'replace'")
         self.collection.check_writable()  # before a model is loaded for what can't be stored
-        documents = parse_documents(docs)
+        rows = iter_rows(docs)
+        numbered = enumerate(parse_documents(rows if vectors is None else with_vectors(rows, vectors)))
         size = config.WRITE_CHUNK_DOCUMENTS if self.space.embedder is None else config.EMBED_CHUNK_DOCUMENTS
-        on_conflict: OnConflict = "replace" if replace else "error"
-        seen = written = 0
+        written = 0
         try:
-            while chunk := list(itertools.islice(documents, size)):
-                # Of an id that comes twice the last counts, in one chunk as in two.
-                wanted = list({document.id: document for document in chunk}.values()) if replace else chunk
-                self.collection.check(wanted, first_row=seen)
-                seen += len(chunk)
-                wanted = self._changed(wanted) if replace else wanted
-                written += self._store(wanted, on_conflict)
+            while chunk := list(itertools.islice(numbered, size)):
+                written += self._write_chunk(chunk, on_conflict)
         except BaseException as exc:  # the rows' own iterator may raise anything; it goes on as it is
             if written:
                 exc.add_note(f"{written} documents before this chunk are stored, and nothing of the chunk itself")
             raise
         return written
 
-    def _changed(self, chunk: list[Document]) -> list[Document]:
-        """Leave out what is stored already, so that an interrupted bulk upsert goes on without embedding again."""
-        known = self.collection.digests([document.id for document in chunk])
-        same = [document for document in chunk if known.get(document.id) == content_digest(document)]
+    def _write_chunk(self, chunk: list[tuple[int, Document]], on_conflict: OnConflict) -> int:
+        if on_conflict != "error":
+            # Of an id that comes twice the last counts, or the first where none is replaced: in one chunk as in two.
+            kept: dict[str, tuple[int, Document]] = {}
+            for row, document in chunk:
+                if on_conflict == "replace" or document.id not in kept:
+                    kept[document.id] = row, document
+            chunk = list(kept.values())
+        rows, documents = [row for row, _ in chunk], [document for _, document in chunk]
+        self.collection.check(documents, rows=rows, on_conflict=on_conflict)
+        if on_conflict != "error":
+            documents = self._new(documents, on_conflict)
+        return self._store(documents, on_conflict) if documents else 0
+
+    def _new(self, documents: list[Document], on_conflict: OnConflict) -> list[Document]:
+        """Leave out what is stored already, so that an interrupted run goes on without embedding it again.
+
+        Documents to be replaced are only left out if they are stored unchanged.
+        """
+        known = self.collection.digests([document.id for document in documents])
+        if on_conflict == "skip":
+            return [document for document in documents if document.id not in known]
+        same = [document for document in documents if known.get(document.id) == content_digest(document)]
         stored = self.collection.get([document.id for document in same if document.vector is not None])
         vectors = {before.id: before.vector for before in stored if before is not None and before.vector is not None}
         unchanged = {
@@ -71,25 +88,26 @@ class Writer:
                 document.id in vectors and np.array_equal(vectors[document.id], np.asarray(document.vector, np.float32))
             )
         }
-        return [document for document in chunk if document.id not in unchanged]
+        return [document for document in documents if document.id not in unchanged]
 
-    def _store(self, chunk: list[Document], on_conflict: OnConflict) -> int:
+    def _store(self, documents: list[Document], on_conflict: OnConflict) -> int:
         while True:
             embedder = self.space.embedder
             made_by = None if embedder is None else digest_of(embedder)
             try:
-                return self.collection.write(self._embedded(chunk, embedder), on_conflict=on_conflict, made_by=made_by)
+                embedded = self._embedded(documents, embedder)
+                return self.collection.write(embedded, on_conflict=on_conflict, made_by=made_by)
             except SpaceChanged:  # the vectors were exchanged while these were made: they are no use
                 continue
 
-    def _embedded(self, chunk: list[Document], embedder: ModelSpec | None) -> list[Document]:
+    def _embedded(self, documents: Sequence[Document], embedder: ModelSpec | None) -> list[Document]:
         """Give each document without a vector the embedder's, if there is an embedder."""
-        missing = [i for i, document in enumerate(chunk) if document.vector is None]
+        complete = list(documents)
+        missing = [i for i, document in enumerate(documents) if document.vector is None]
         if embedder is None or not missing:
-            return chunk
+            return complete
         encoder = self.models.encoder(embedder, "bulk")
-        vectors = encoder.encode_passages([chunk[i].full_text for i in missing]).vectors
-        complete = list(chunk)
+        vectors = encoder.encode_passages([documents[i].full_text for i in missing]).vectors
         for i, vector in zip(missing, vectors, strict=True):
-            complete[i] = replaced(chunk[i], vector=vector)
+            complete[i] = replaced(documents[i], vector=vector)
         return complete

@@ -41,8 +41,8 @@ class Record:
         return None if self.vector is None else len(self.vector) // _VECTOR_TYPE.itemsize
 
 
-def to_records(docs: Sequence[Document], *, first_row: int = 0) -> list[Record]:
-    """Check a batch and return it in the store's form, in order; messages count rows from `first_row`.
+def to_records(docs: Sequence[Document], *, rows: Sequence[int] | None = None) -> list[Record]:
+    """Check a batch and return it in the store's form, in order; messages name `rows`, by default counted from 0.
 
     Raises:
         InvalidInput: an id, text, title or metadata that can't be stored.
@@ -50,25 +50,26 @@ def to_records(docs: Sequence[Document], *, first_row: int = 0) -> list[Record]:
         NonFiniteVector: a vector with NaN or infinity.
         DimensionMismatch: a vector that isn't one-dimensional, or two of different lengths.
     """
-    records = [_to_record(number, doc) for number, doc in enumerate(docs, start=first_row)]
+    rows = range(len(docs)) if rows is None else rows
+    records = [_to_record(number, doc) for number, doc in zip(rows, docs, strict=True)]
     seen: set[str] = set()
-    duplicates: dict[str, None] = {}
-    for record in records:
+    duplicates: dict[str, int] = {}
+    for number, record in zip(rows, records, strict=True):
         if record.id in seen:
-            duplicates[record.id] = None
+            duplicates[record.id] = number
         seen.add(record.id)
     if duplicates:
-        raise DuplicateId(f"{_name_ids(list(duplicates))} more than once in this batch: give each document its own id")
+        raise DuplicateId(f"{_name_ids(duplicates)} more than once in this batch: give each document its own id")
     return records
 
 
-def check_dims(records: Sequence[Record], dim: int | None, *, first_row: int = 0) -> int | None:
+def check_dims(records: Sequence[Record], dim: int | None, *, rows: Sequence[int] | None = None) -> int | None:
     """Return the length of the batch's vectors, or `dim` if it has none.
 
     Raises:
         DimensionMismatch: a vector's length isn't `dim`, or not that of the batch's first vector.
     """
-    for number, record in enumerate(records, start=first_row):
+    for number, record in zip(range(len(records)) if rows is None else rows, records, strict=True):
         if record.dim is None:
             continue
         if dim is None:
@@ -81,9 +82,11 @@ def check_dims(records: Sequence[Record], dim: int | None, *, first_row: int = 0
     return dim
 
 
-def existing_ids(ids: Sequence[str]) -> DuplicateId:
-    """Return the error for ids that the database already holds."""
-    return DuplicateId(f"{_name_ids(ids)} already in the database: use upsert to replace, or leave them out")
+def existing_ids(rows: Mapping[str, int]) -> DuplicateId:
+    """Return the error for ids that the database already holds, by the rows that bring them again."""
+    return DuplicateId(
+        f"{_name_ids(rows)} already in the database: use upsert to replace, or add with on_conflict='skip'"
+    )
 
 
 def content_digest(doc: Document) -> str:
@@ -210,7 +213,7 @@ def _digest(title: str, text: str, metadata: str) -> bytes:
     return digest.digest()
 
 
-def _name_ids(ids: Sequence[str]) -> str:
-    shown = ", ".join(repr(doc_id) for doc_id in ids[:_SHOWN_IDS])
-    more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
-    return f"id {shown} is" if len(ids) == 1 else f"ids {shown}{more} are"
+def _name_ids(rows: Mapping[str, int]) -> str:
+    shown = ", ".join(f"{doc_id!r} (row {row})" for doc_id, row in list(rows.items())[:_SHOWN_IDS])
+    more = f" and {len(rows) - _SHOWN_IDS} more" if len(rows) > _SHOWN_IDS else ""
+    return f"id {shown} is" if len(rows) == 1 else f"ids {shown}{more} are"

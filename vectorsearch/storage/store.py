@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from vectorsearch.storage.snapshot import VectorBatch
     from vectorsearch.types import Document, Metadata
 
-OnConflict = Literal["error", "replace"]
+OnConflict = Literal["error", "skip", "replace"]  # of an id that is stored already
 
 
 class Store:
@@ -112,7 +112,7 @@ class Store:
             conn.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
 
     def write(self, docs: Sequence[Document], *, on_conflict: OnConflict = "error", made_by: str | None = None) -> int:
-        """Store a batch in one transaction and return its size; it is acknowledged once this returns.
+        """Store a batch in one transaction and return how many; it is acknowledged once this returns.
 
         `made_by` is the digest of the model that made the vectors, if it was the database's own.
 
@@ -129,7 +129,10 @@ class Store:
             dim = check_dims(records, known)
             present = dict(select_in(conn, "SELECT id, row FROM documents WHERE id IN", [r.id for r in records]))
             if present and on_conflict == "error":
-                raise existing_ids([r.id for r in records if r.id in present])
+                raise existing_ids({r.id: row for row, r in enumerate(records) if r.id in present})
+            if on_conflict == "skip":
+                records = [r for r in records if r.id not in present]
+                present = {}
             seq = delete_rows(conn, sorted(present.values()), self._seq)
             seq = insert_rows(conn, records, seq)
             if dim != known:
@@ -223,6 +226,16 @@ class Store:
             if self._writer is not None:
                 self._writer.execute("VACUUM")
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def trim(self) -> None:
+        """Give back the memory of pages that were read or written, of every connection that nobody uses now."""
+        self._pool.trim()
+        if self._write_lock.acquire(blocking=False):
+            try:
+                if self._writer is not None:
+                    self._writer.execute("PRAGMA shrink_memory")
+            finally:
+                self._write_lock.release()
 
     def close(self) -> None:
         """Close every connection and give the writer's lock back; a second call does nothing."""

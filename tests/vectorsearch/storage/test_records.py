@@ -64,7 +64,7 @@ def test_a_document_is_refused_when_it_cannot_be_stored(doc: Document) -> None:
 
 def test_a_batch_is_refused_when_it_holds_an_id_twice() -> None:
     """The first few of the ids are named."""
-    with pytest.raises(DuplicateId, match="ids 'b', 'a' are more than once"):
+    with pytest.raises(DuplicateId, match=r"ids 'b' \(row 2\), 'a' \(row 3\) are more than once"):
         to_records([Document(doc_id, "x") for doc_id in ("a", "b", "b", "a", "c")])
 
 
