@@ -86,6 +86,11 @@ class LeaseSet:
         """Return the keys, beside its own, whose instances may not be asked to leave for its sake."""
         return ()
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether it holds its models now."""
+        return bool(self._is_open)
+
     def give(self, handles: tuple[ModelHandle, ...]) -> None:
         """Open the lease on these handles; the manager calls it, under its lock."""
         self.handles = handles

@@ -83,7 +83,10 @@ class ModelLoad:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SearchResult(Sequence[Hit]):
-    """Hits, best first. `degraded` names what was left out and why, such as `rerank:budget`; empty if nothing."""
+    """Hits, best first. `degraded` names what was left out and why, such as `rerank:budget`; empty if nothing.
+
+    `together` says whether all models of the plan were held as a set while the last stages ran.
+    """
 
     query: str | None
     hits: tuple[Hit, ...]
@@ -92,6 +95,7 @@ class SearchResult(Sequence[Hit]):
     degraded: tuple[str, ...] = ()
     latency_ms: float = 0.0
     loads: tuple[ModelLoad, ...] = ()
+    together: bool = False
 
     def __repr__(self) -> str:
         left_out = f", degraded={self.degraded}" if self.degraded else ""
@@ -118,6 +122,7 @@ class SearchResult(Sequence[Hit]):
             "degraded": list(self.degraded),
             "stats": [asdict(stage) for stage in self.stats],
             "loads": [asdict(load) for load in self.loads],
+            "together": self.together,
             "latency_ms": self.latency_ms,
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
@@ -9,6 +10,8 @@ import numpy as np
 
 from backends.errors import InferenceError, InvalidInput, UnknownModel
 from lifecycle import LifecycleError
+from lifecycle.hold import Hold
+from vectorsearch import config
 from vectorsearch.defaults import leaves_open
 from vectorsearch.documents import as_vector
 from vectorsearch.index.filters import checked_filter
@@ -23,6 +26,7 @@ from vectorsearch.results import ModelLoad
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -94,9 +98,9 @@ class Searcher:
         encoder = None
         if any(retriever.model for retriever in plan.retrievers) and embedder is not None:
             encoder = self._models.encoder(embedder)
-        self._models.prefetch(plan.prefetch)
-        resources = Resources(self._collection, encoder, rerankers.rerankers, self._branches, clock, begun)
-        result = execute(plan, request, resources=resources)
+        with self._held(plan) as held:
+            resources = Resources(self._collection, encoder, rerankers.rerankers, held, self._branches, clock, begun)
+            result = execute(plan, request, resources=resources)
         result = replace(result, loads=self._loads(plan, begun))
         self._costs.learn(result)
         return result
@@ -212,6 +216,11 @@ class Searcher:
             filter=filtered,
             dense_kind=dense_kind,
         )
+
+    def _held(self, plan: QueryPlan) -> AbstractContextManager[Hold | None]:
+        """Return a hold on the plan's models, which load and stay beside the search, where they fit together."""
+        refs = [model.ref for model in plan.models if model.unavailable is None] if plan.together else []
+        return Hold(self._models.manager, refs, config.LEASE_TIMEOUT_S) if refs else nullcontext()
 
     def _loads(self, plan: QueryPlan, begun: float) -> tuple[ModelLoad, ...]:
         """Return the loads of the plan's models that were going on since the search began."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from lifecycle.hold import Hold
     from rerank import Reranker
     from vectorsearch.collection import Collection
     from vectorsearch.encoder import Encoder
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a plan runs on: `rerankers` in the order of the request's names.
+    """What a plan runs on: `rerankers` in the order of the request's names, `held` its models as a set, if they fit.
 
     `clock` is monotonic, in seconds, and the search began at `begun` by it.
     """
@@ -44,6 +45,7 @@ class Resources:
     collection: Collection
     encoder: Encoder | None
     rerankers: tuple[Reranker | None, ...]
+    held: Hold | None
     branches: Branches
     clock: Callable[[], float]
     begun: float
@@ -63,6 +65,8 @@ def execute(plan: QueryPlan, request: SearchRequest, *, resources: Resources) ->
     start = trace.now_ms
     rows, documents, scores = _fetch(merged, plan.depth, collection=resources.collection)
     trace.note("fetch", start, min(plan.depth, len(merged.rows)), len(documents))
+    if resources.held is not None:
+        resources.held.settle()
     reranked = Reranking(plan, request, resources.rerankers, trace).run(documents, scores)
     order = kept_order(plan, reranked, trace=trace)
     hits = make_hits(order, rows, documents=documents, merged=merged, lists=lists, reranked=reranked)
@@ -75,6 +79,7 @@ def execute(plan: QueryPlan, request: SearchRequest, *, resources: Resources) ->
         stats=tuple(trace.stats),
         degraded=tuple(trace.degraded),
         latency_ms=trace.now_ms,
+        together=resources.held is not None and resources.held.given,
     )
 
 

@@ -160,11 +160,22 @@ def _notes(plan: QueryPlan, result: SearchResult | None) -> Iterable[str]:
         yield f"left out: {', '.join(degraded)}"
     if plan.prefetch:
         yield f"prefetched while retrieval runs: {', '.join(map(str, plan.prefetch))}"
-    if not plan.together:
-        yield "models are taken one after the other: together they don't fit into the budget"
+    yield from _taking(plan, result)
     for load in result.loads if result else ():
         end_ms = load.start_ms + load.latency_ms
         yield f"loaded {load.model} from {max(0.0, load.start_ms):.1f} to {end_ms:.1f} ms"
+
+
+def _taking(plan: QueryPlan, result: SearchResult | None) -> Iterable[str]:
+    """Say how several models are taken."""
+    if len(plan.models) < 2:  # noqa: PLR2004 -- one alone is no set
+        return
+    if not plan.together:
+        yield "models are taken one after the other: together they don't fit into the budget"
+    elif result is None or result.together:
+        yield f"models are taken as a set: {', '.join(model.name for model in plan.models)}"
+    else:
+        yield "models were taken one after the other: there was no room for all when the last stages began"
 
 
 def _happened(stage: StageStats | None) -> str:

@@ -6,7 +6,7 @@ data, so that `explain` prints exactly what `execute` does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vectorsearch.index.base_plan import is_scanned
@@ -77,8 +77,9 @@ class QueryPlan:
     """What will run, left to right. `left_out` names what can't be done here, such as `dense:budget`.
 
     `timeout_ms` is the time of the whole search, and `retrieval_budget_ms` what retrieval may take of it; None for as
-    long as it takes. `together` says whether all models fit into the budget at once. `defaults` tells where what the
-    caller left open came from; empty for the built-in values.
+    long as it takes. `together` says whether all models fit into the budget at once: then they are asked for as a set,
+    and those of them that aren't in memory, `prefetch`, load while retrieval runs; if not, each stage takes its own in
+    its turn. `defaults` tells where what the caller left open came from; empty for the built-in values.
     """
 
     mode: Mode
@@ -105,6 +106,12 @@ class QueryPlan:
         return len(self.retrievers) > 1
 
     @property
+    def models(self) -> tuple[ModelState, ...]:
+        """Return the models that the stages begin with, each once, in the stages' order."""
+        models = [*(r.model for r in self.retrievers), *(stage.members[0].model for stage in self.rerank)]
+        return tuple({model.ref: model for model in models if model is not None}.values())
+
+    @property
     def depth(self) -> int:
         """Return how many of the merged hits are looked at."""
         return max(self.k, self.rerank[0].depth if self.rerank else 0)
@@ -129,9 +136,6 @@ def plan_search(request: SearchRequest, state: PlanState) -> QueryPlan:
     asked = _rerank_depth(request)
     depth = max(request.k, asked, FUSION_DEPTH if len(kinds) > 1 else 0)
     retrievers = tuple(_retriever(kind, request, state=state, depth=depth, embedder=embedder) for kind in kinds)
-    models = [*(r.model for r in retrievers), *(stage.members[0].model for stage in stages)]
-    wanted = {model.ref: model for model in models if model is not None}.values()
-    together = sum(model.nbytes for model in wanted) <= state.budget_nbytes
     plan = QueryPlan(
         mode=_mode_of(request.mode, kinds, left_out),
         k=request.k,
@@ -143,12 +147,12 @@ def plan_search(request: SearchRequest, state: PlanState) -> QueryPlan:
         filter=request.filter,
         filtered=state.filter,
         documents=state.documents,
-        together=together,
-        # Only where all fit together, since prefetching one would evict another.
-        prefetch=tuple(model.ref for model in wanted if not model.resident) if together else (),
         left_out=tuple(left_out),
     )
-    return timed(plan, request.timeout_s)
+    # Only where all fit together, since loading one would evict another.
+    together = sum(model.nbytes for model in plan.models) <= state.budget_nbytes
+    prefetch = tuple(model.ref for model in plan.models if not model.resident) if together else ()
+    return timed(replace(plan, together=together, prefetch=prefetch), request.timeout_s)
 
 
 def _retriever_kinds(request: SearchRequest, state: PlanState) -> tuple[RetrieverKind, ...]:

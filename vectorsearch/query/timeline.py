@@ -67,9 +67,8 @@ def planned_bars(plan: QueryPlan) -> list[Bar]:
     """Return what is expected to happen; a stage of unknown cost has a row without length."""
     bars, retrieved_ms = [], 0.0
     prefetched = {}
-    models = [*(r.model for r in plan.retrievers), *(stage.members[0].model for stage in plan.rerank)]
-    for model in models:
-        if model is not None and model.ref in plan.prefetch and model.name not in prefetched:
+    for model in plan.models:
+        if model.ref in plan.prefetch:
             prefetched[model.name] = model.load_ms or 0.0
             note = "" if model.load_ms is not None else "unknown"
             bars.append(Bar(f"load {model.name}", "load", 0.0, prefetched[model.name], note, hollow=True))
