@@ -68,6 +68,13 @@ class ModelUnloaded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ResidueLeft(Event):
+    """A model's `close()` has returned, and its runtime has kept these bytes of what the load had taken."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoadFailure(Event):
     """A load or a warm-up raised or was too long; nothing is tried for `retry_after_s`."""
 

@@ -43,6 +43,7 @@ class ModelHandle:
         "model",
         "peak",
         "shut",
+        "taken_nbytes",
         "watched",
     )
 
@@ -59,6 +60,7 @@ class ModelHandle:
         self.hits = 0
         self.misses = 0
         self.peak = 0
+        self.taken_nbytes: int | None = None  # the keeper's: what its jobs took so far, if that could be told
         self._tokens: set[int] = set()
         self._loader = loader
         self._spec = spec

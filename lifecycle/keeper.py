@@ -1,22 +1,20 @@
 """`Keeper`: the one thread that owns the state. It takes mail, makes time pass, and runs the effects.
 
 Nothing is locked here: only the keeper's thread writes the state, the gates and the table of open handles, and
-everybody else sends it mail. `SimpleQueue.put` never waits and is re-entrant, so returning a lease doesn't wait
-either, and a finalizer may send mail in the middle of anything. An interrupt of a caller (Ctrl-C) can't hit a step
-half-made. Backend code runs on worker threads and hooks on the notifier's, so the keeper waits for mail only.
+everybody else sends it mail, so that returning a lease waits for nothing and no interrupt can leave a step half-made.
+Backend code runs on worker threads and hooks on the notifier's, so the keeper waits for mail only.
 """
 
 from __future__ import annotations
 
-import logging
-import math
-import queue
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lifecycle import events, signals
 from lifecycle.errors import ModelNotRegistered
 from lifecycle.handle import ModelHandle
+from lifecycle.mailbox import Mailbox
+from lifecycle.residue import Reading, Residue, measure
 from lifecycle.states import Job, State, observe
 from lifecycle.tally import Tally
 from lifecycle.transitions import step
@@ -28,59 +26,41 @@ if TYPE_CHECKING:
     from lifecycle.names import Instance
     from lifecycle.waiting import Ticket
 
-_log = logging.getLogger(__name__)
-_SHORTEST_PAUSE_S = 0.01  # so that a TTL of nearly nothing doesn't make the thread spin
 
+class Keeper(Mailbox):
+    """Own one `State`. All attributes are written by its thread only; reading `state` is safe anywhere.
 
-class Keeper:
-    """Own one `State`. All attributes are written by its thread only; reading `state` is safe anywhere."""
+    `budget_nbytes` is what was asked for; what residue takes off it, the state's limit hasn't.
+    """
 
-    def __init__(self, state: State, clock: Callable[[], float], notifier: events.Notifier) -> None:
+    def __init__(
+        self,
+        state: State,
+        clock: Callable[[], float],
+        notifier: events.Notifier,
+        resident: Callable[[], int | None],
+    ) -> None:
+        super().__init__()
         self.state = state
+        self.budget_nbytes = state.limits.budget_nbytes
+        self.residue = Residue()
         self.open_handles: dict[ModelRef, ModelHandle] = {}
         self.handles: dict[int, ModelHandle] = {}
         self.instances: dict[InstanceKey, Instance] = {}
         self.tally = Tally()
         self._clock = clock
+        self._resident = resident
         self.notifier = notifier
         self._tickets: dict[int, Ticket] = {}
         self._next_ticket = 1
         self._watches: list[tuple[Callable[[State], bool], threading.Event]] = []
         self._workers: list[threading.Thread] = []
-        self._mail: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._is_running = False
-        self._starting = threading.Lock()  # protects the two above, and nothing is taken under it
 
     # For any thread.
 
-    def send(self, mail: Callable[[], object]) -> None:
-        """Have the keeper call something soon; waits for nothing, takes no lock."""
-        self._mail.put(mail)
-
     def send_event(self, event: signals.Input) -> None:
         """Have an input happen soon; waits for nothing, takes no lock."""
-        self._mail.put(lambda: self.happen(event))
-
-    def call(self, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the function returns
-        """Run a function on the keeper's thread, after the mail sent so far, and return or raise what it does."""
-        outcome: list[Any] = []
-        done = threading.Event()
-
-        def run() -> None:
-            try:
-                outcome.extend((function(), None))
-            except Exception as error:  # noqa: BLE001 - it is the caller's, and raised there
-                outcome.extend((None, error))
-            done.set()
-
-        self.ensure_thread()
-        self._mail.put(run)
-        done.wait()
-        value, error = outcome
-        if error is not None:
-            raise error
-        return value
+        self.send(lambda: self.happen(event))
 
     def wait_until(self, holds: Callable[[State], bool]) -> None:
         """Wait for a state in which something holds; the state's own deadlines bound the wait."""
@@ -88,30 +68,21 @@ class Keeper:
         self.call(lambda: self._watch(holds, reached))
         reached.wait()
 
-    def ensure_thread(self) -> None:
-        """Start the thread if there is none: at first, after a fork, or when a closed manager is asked again.
-
-        Whoever means to wait for an answer calls it first.
-
-        Raises:
-            RuntimeError: this is the keeper's thread (a finalizer that ran here asks), and would wait for itself.
-        """
-        if threading.current_thread() is self._thread:
-            raise RuntimeError("a lifecycle manager can't be asked on its own thread: is a finalizer asking?")
-        with self._starting:
-            if self._thread is None or not self._is_running or not self._thread.is_alive():
-                self._is_running = True
-                self._thread = threading.Thread(target=self._run, name="lifecycle-keeper", daemon=True)
-                self._thread.start()
-
     def join(self) -> None:
         """Wait for the threads that have nothing left to do; one that is stuck in backend code is left alone."""
-        threads = [worker for worker in self._workers if worker.name not in self._stuck()]
-        if self._thread is not None and self.state.is_finished:
-            threads.append(self._thread)
-        for thread in threads:
-            if thread is not threading.current_thread():
-                thread.join()
+        for worker in self._workers:
+            if worker.name not in self._stuck() and worker is not threading.current_thread():
+                worker.join()
+        self.join_thread()
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether nothing can happen any more."""
+        return self.state.is_finished
+
+    def pause_s(self) -> float:
+        """Return after how long something happens by itself."""
+        return self.state.next_deadline() - self._clock()
 
     # For the keeper's thread.
 
@@ -249,31 +220,18 @@ class Keeper:
         """Let time pass."""
         self.happen(signals.Tick())
 
-    # Threads.
+    def set_budget(self, nbytes: int) -> None:
+        """Let the models together be charged this much, less what runtimes have kept, from now on."""
+        self.budget_nbytes = nbytes
+        self.happen(signals.SetBudget(max(0, nbytes - self.residue.off(nbytes))))
 
-    def _run(self) -> None:
-        while not self._is_finished():
-            deadline = self.state.next_deadline()
-            pause_s = None if deadline == math.inf else max(_SHORTEST_PAUSE_S, deadline - self._clock())
-            try:
-                mail = self._mail.get(timeout=pause_s)
-            except queue.Empty:
-                mail = self.tick
-            try:
-                mail()
-            except Exception:  # noqa: BLE001 - a defect met by one input must not end the thread on which all callers wait
-                _log.exception("lifecycle keeper could not process %r", mail)
-
-    def _is_finished(self) -> bool:
-        with self._starting:
-            self._is_running = not (self.state.is_finished and self._mail.empty())
-            return not self._is_running
+    # Jobs.
 
     def _start(self, number: int, job: Job) -> None:
         """Run a job on a thread of its own; if there is no thread to be had, the job has failed."""
         handle = self.handles[number]
         worker = threading.Thread(
-            target=lambda: self.send_event(handle.perform(job)), name=f"lifecycle-{job.value}-{number}", daemon=True
+            target=lambda: self._work(handle, job), name=f"lifecycle-{job.value}-{number}", daemon=True
         )
         self._workers = [other for other in self._workers if other.is_alive()]
         try:
@@ -282,6 +240,33 @@ class Keeper:
             self.send_event(signals.JobFailed(number, error, loaded=handle.model is not None))
         else:
             self._workers.append(worker)
+
+    def _work(self, handle: ModelHandle, job: Job) -> None:
+        before = self._measure(handle)
+        ended = handle.perform(job)
+        after = self._measure(handle)
+        self.send(lambda: self._ended(handle, job, ended, before, after))
+
+    def _measure(self, handle: ModelHandle) -> Reading | None:
+        return measure(self._resident, handle.generation, self.state, self.handles.copy())
+
+    def _ended(
+        self,
+        handle: ModelHandle,
+        job: Job,
+        ended: signals.Input,
+        before: Reading | None,
+        after: Reading | None,
+    ) -> None:
+        charged = self.state.generations[handle.generation].charged_nbytes
+        self.happen(ended)
+        if isinstance(ended, signals.JobFailed):
+            return
+        grown = self.residue.note(handle, job, before, after, charged_nbytes=charged)
+        if grown > 0:
+            self.announce(events.ResidueLeft(handle.key, handle.generation, grown))
+        if grown:
+            self.set_budget(self.budget_nbytes)
 
     def _stuck(self) -> set[str]:
         jobs = [(g.job, number) for number, g in self.state.generations.items() if g.job is not None]

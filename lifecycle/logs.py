@@ -17,6 +17,7 @@ _LEVELS = {
     events.ModelQuarantined: logging.ERROR,
     events.LoadFailure: logging.WARNING,
     events.DeficitOpened: logging.WARNING,
+    events.ResidueLeft: logging.WARNING,
     events.AdmissionExhausted: logging.WARNING,
     events.LeaseLeaked: logging.WARNING,
     events.FellBack: logging.WARNING,

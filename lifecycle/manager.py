@@ -10,6 +10,7 @@ from lifecycle import errors, events, report, signals
 from lifecycle.config import InstanceKey, LoadPolicy, ModelRef, Tenant, check_count, check_seconds
 from lifecycle.keeper import Keeper
 from lifecycle.registrar import Registrar
+from lifecycle.residue import resident_nbytes
 from lifecycle.snapshot import Readiness
 from lifecycle.states import Eviction, Job, Limits, Phase, State
 
@@ -33,6 +34,7 @@ class ModelManager(Registrar):
         max_waiters: how many callers may wait at once; one more is refused with `QueueFull`.
         eviction: who leaves first: "lru", or "gdsf" (rarely used, fast to load and large; see `policy.worth`).
         ageing_s: after how long a load that nobody waits for ranks with those that somebody does.
+        resident: the process's resident bytes, None if they can't be told; tests inject their own.
 
     Raises:
         InvalidInput: the budget is negative or no whole number, or a limit is not positive.
@@ -50,6 +52,7 @@ class ModelManager(Registrar):
         max_waiters: int | None = None,
         ageing_s: float = 30.0,
         eviction: Eviction = "lru",
+        resident: Callable[[], int | None] = resident_nbytes,
     ) -> None:
         limits = Limits(
             budget_nbytes,
@@ -62,12 +65,12 @@ class ModelManager(Registrar):
             eviction,
         )
         self._notifier = events.Notifier()
-        super().__init__(Keeper(State(limits, now=clock()), clock, self._notifier), clock)
+        super().__init__(Keeper(State(limits, now=clock()), clock, self._notifier, resident), clock)
 
     @property
     def budget_nbytes(self) -> int:
         """Return the budget in bytes."""
-        return self._keeper.state.limits.budget_nbytes
+        return self._keeper.budget_nbytes
 
     # Orders.
 
@@ -133,7 +136,7 @@ class ModelManager(Registrar):
         check_count("nbytes", nbytes)
 
         def change() -> int:
-            self._keeper.happen(signals.SetBudget(nbytes))
+            self._keeper.set_budget(nbytes)
             self._keeper.tick()  # a last lease may have ended just before its gate was watched
             return report.unmet_nbytes(self._keeper.state)
 

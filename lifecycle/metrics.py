@@ -157,10 +157,14 @@ class MetricsCollector:
             family = self._gauge(name, words)
             family.add_metric([], value)
             yield family
-        by_backend = self._gauge("backend_bytes", "What the models of a backend are charged.", ["backend"])
-        for backend, nbytes in snapshot.by_backend.items():
-            by_backend.add_metric([backend], nbytes)
-        yield by_backend
+        for name, nbytes_by_backend, words in (
+            ("backend_bytes", snapshot.by_backend, "What the models of a backend are charged."),
+            ("residue_bytes", snapshot.residue, "What a backend's runtime has kept of unloaded models."),
+        ):
+            family = self._gauge(name, words, ["backend"])
+            for backend, nbytes in nbytes_by_backend.items():
+                family.add_metric([backend], nbytes)
+            yield family
         by_tenant = self._gauge(
             "tenant_bytes", "What the models of a tenant are charged, shared ones included.", ["tenant"]
         )

@@ -100,7 +100,9 @@ class ManagerSnapshot:
     """The budget, who is charged for what, and the counters. Bytes are charged bytes.
 
     `idle_nbytes` could be freed at once. `deficit_nbytes` is by how much the ledger is over the budget because a
-    model measured more than it had reserved. `waiters` are callers waiting for room or for a load.
+    model measured more than it had reserved, or because of residue. `waiters` are callers waiting for room or for a
+    load. `residue` is what runtimes have kept of unloaded models, by backend, as far as it could be told: charged to
+    nobody, and taken off the budget if it is more than a tenth of that.
     """
 
     budget_nbytes: int
@@ -111,6 +113,7 @@ class ManagerSnapshot:
     waiters: int
     by_backend: Mapping[str, int]
     by_tenant: Mapping[str, int]
+    residue: Mapping[str, int]
     models: tuple[ModelStatus, ...]
     counters: Counters
 
@@ -120,6 +123,7 @@ class ManagerSnapshot:
             **{field.name: getattr(self, field.name) for field in fields(self)},
             "by_backend": dict(self.by_backend),
             "by_tenant": dict(self.by_tenant),
+            "residue": dict(self.residue),
             "models": [model.to_dict() for model in self.models],
             "counters": asdict(self.counters),
         }

@@ -151,6 +151,7 @@ class Bench:
     def __init__(self, budget: int, **limits: Any) -> None:
         self.clock = FakeClock()
         self.loader = FakeLoader()
+        limits.setdefault("resident", lambda: None)  # what a test's process does is not the fakes' doing
         self.manager = ModelManager(budget, clock=self.clock, **limits)
         self.has_quarantine = False  # a test that ends with one sets this
 

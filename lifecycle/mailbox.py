@@ -1,0 +1,105 @@
+"""`Mailbox`: one thread that calls what it is sent, one thing after the other, and wakes when time is due.
+
+`SimpleQueue.put` never waits and is re-entrant, so sending waits for nothing, and a finalizer may send in the middle of
+anything. An interrupt of a caller (Ctrl-C) can't hit what runs on this thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
+_SHORTEST_PAUSE_S = 0.01  # so that a TTL of nearly nothing doesn't make the thread spin
+
+
+class Mailbox(ABC):
+    """A thread that starts when it is first needed, and ends when `is_finished`."""
+
+    def __init__(self) -> None:
+        self._mail: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._is_running = False
+        self._starting = threading.Lock()  # protects the two above, and nothing is taken under it
+
+    @abstractmethod
+    def tick(self) -> None:
+        """Let time pass."""
+
+    @abstractmethod
+    def pause_s(self) -> float:
+        """Return after how long time has to pass if nothing is sent; infinity is never."""
+
+    @property
+    @abstractmethod
+    def is_finished(self) -> bool:
+        """Return whether nothing more can come of what the thread keeps."""
+
+    def send(self, mail: Callable[[], object]) -> None:
+        """Have something called soon; waits for nothing, takes no lock."""
+        self._mail.put(mail)
+
+    def call(self, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the function returns
+        """Run a function on the thread, after the mail sent so far, and return or raise what it does."""
+        outcome: list[Any] = []
+        done = threading.Event()
+
+        def run() -> None:
+            try:
+                outcome.extend((function(), None))
+            except Exception as error:  # noqa: BLE001 - it is the caller's, and raised there
+                outcome.extend((None, error))
+            done.set()
+
+        self.ensure_thread()
+        self._mail.put(run)
+        done.wait()
+        value, error = outcome
+        if error is not None:
+            raise error
+        return value
+
+    def ensure_thread(self) -> None:
+        """Start the thread if there is none: at first, after a fork, or when a closed manager is asked again.
+
+        Whoever means to wait for an answer calls it first.
+
+        Raises:
+            RuntimeError: this is the thread itself (a finalizer that ran here asks), and would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a lifecycle manager can't be asked on its own thread: is a finalizer asking?")
+        with self._starting:
+            if self._thread is None or not self._is_running or not self._thread.is_alive():
+                self._is_running = True
+                self._thread = threading.Thread(target=self._run, name="lifecycle-keeper", daemon=True)
+                self._thread.start()
+
+    def join_thread(self) -> None:
+        """Wait for the thread to end, if it has nothing left to do."""
+        if self._thread is not None and self.is_finished and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ends():
+            pause_s = self.pause_s()
+            try:
+                mail = self._mail.get(timeout=None if pause_s == math.inf else max(_SHORTEST_PAUSE_S, pause_s))
+            except queue.Empty:
+                mail = self.tick
+            try:
+                mail()
+            except Exception:  # noqa: BLE001 - a defect met by one input must not end the thread on which all callers wait
+                _log.exception("lifecycle keeper could not process %r", mail)
+
+    def _ends(self) -> bool:
+        with self._starting:
+            self._is_running = not (self.is_finished and self._mail.empty())
+            return not self._is_running

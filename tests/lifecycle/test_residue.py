@@ -1,0 +1,179 @@
+"""Residue: what runtimes keep of models that are unloaded is measured, told, and taken off the budget."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from lifecycle_fakes import Bench, Call, FakeModel, FakeSpec
+from prometheus_client import CollectorRegistry
+
+from lifecycle import BudgetExhausted, ModelRef, UnloadFailed
+from lifecycle.events import ResidueLeft
+from lifecycle.metrics import MetricsCollector
+from lifecycle.residue import resident_nbytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MIB = 1 << 20
+
+
+class Runtime:
+    """A loader's memory: a load takes a model's size, an unload gives back all but what it keeps of that model."""
+
+    def __init__(self, b: Bench) -> None:
+        self.resident = 100 * MIB
+        self.keeps: Counter[str] = Counter()
+        self._load, self._bench = b.loader.load_model, b
+        b.loader.load_model = self.load_model  # type: ignore[method-assign] - it is wrapped
+
+    def load_model(self, spec: FakeSpec) -> FakeModel:
+        """Load, and take the bytes."""
+        model = self._load(spec)
+        self.resident += spec.measured
+        close = model.close
+
+        def give_back() -> None:
+            close()
+            self.resident -= spec.measured - self.keeps[spec.digest]
+
+        model.close = give_back  # type: ignore[method-assign] - as above
+        return model
+
+
+@pytest.fixture
+def house(bench: Callable[..., Bench]) -> tuple[Bench, Runtime]:
+    """Give a bench with room for 100 MiB whose runtime's memory is known, the first load of its backend done."""
+    box: list[Runtime] = []
+    b = bench(100 * MIB, resident=lambda: box[0].resident if box else None)
+    box.append(Runtime(b))
+    for name in "AB":
+        b.add(name, 40 * MIB)
+    cycle(b, "A")
+    return b, box[0]
+
+
+def cycle(b: Bench, name: str) -> None:
+    """Load, use and unload a model."""
+    b.use(name)
+    b.manager.unload(ModelRef("t", name))
+
+
+def test_nothing_is_told_when_all_memory_comes_back(house: tuple[Bench, Runtime]) -> None:
+    """L33: thirty clean cycles leave no residue, and neither do a few megabytes that an allocator holds on to."""
+    b, runtime = house
+    for number in range(30):
+        runtime.keeps["A"] = 3 * MIB * (number % 2)
+        cycle(b, "A")
+    assert b.manager.snapshot().residue == {}
+    assert b.manager.set_budget(100 * MIB) == 0
+
+
+def test_residue_is_told_and_taken_off_the_budget_when_a_runtime_keeps_memory(house: tuple[Bench, Runtime]) -> None:
+    """L33: what is kept is told by backend; beyond a tenth of the budget it takes room, and a refusal says so."""
+    b, runtime = house
+    told: list[Any] = []
+    b.manager.subscribe(told.append)
+    registry = CollectorRegistry()
+    registry.register(MetricsCollector(b.manager))
+    runtime.keeps["A"] = 10 * MIB
+    cycle(b, "A")
+    assert b.manager.snapshot().residue == {"fake": 10 * MIB}
+    b.use_all("AB")
+    b.add("C", 95 * MIB)
+    b.use("C")  # up to a tenth is only told
+    runtime.keeps["C"] = 20 * MIB
+    b.manager.unload(ModelRef("t", "C"))
+    assert b.manager.snapshot().residue == {"fake": 10 * MIB}, "less than a fourth of what the load took"
+    cycle(b, "A")
+    snapshot = b.manager.snapshot()
+    assert (snapshot.budget_nbytes, snapshot.charged_nbytes, snapshot.residue) == (100 * MIB, 0, {"fake": 20 * MIB})
+    assert registry.get_sample_value("lifecycle_residue_bytes", {"backend": "fake"}) == 20 * MIB
+    with pytest.raises(
+        BudgetExhausted, match=r"budget 100 MiB.*what runtimes kept of unloaded models 20 MiB"
+    ) as caught:
+        b.use("C")
+    assert caught.value.budget_nbytes == 100 * MIB
+    b.manager.set_budget(120 * MIB)
+    b.use("C")
+    b.manager.close()
+    assert [(event.key.digest, event.nbytes) for event in told if isinstance(event, ResidueLeft)] == [
+        ("A", 10 * MIB),
+        ("A", 10 * MIB),
+    ]
+
+
+def test_idle_models_leave_when_residue_takes_their_room(house: tuple[Bench, Runtime]) -> None:
+    """Residue works as a lowered budget: what no longer fits leaves; what comes back after all is room again."""
+    b, runtime = house
+    b.add("C", 20 * MIB)
+    runtime.keeps["A"] = 10 * MIB
+    cycle(b, "A")
+    for name in "CAB":
+        b.clock.now += 1.0
+        b.use(name)
+    runtime.keeps["A"] = 40 * MIB
+    b.manager.unload(ModelRef("t", "A"))
+    b.until(lambda state: all(g.job is None for g in state.generations.values()))
+    assert b.manager.snapshot().residue == {"fake": 50 * MIB}
+    assert (b.phase("C"), b.phase("B")) == ("registered", "ready")
+    runtime.keeps["B"] = -90 * MIB
+    b.manager.unload(ModelRef("t", "B"))
+    assert b.manager.snapshot().residue == {"fake": 0}
+    b.use_all("ABC")
+
+
+def test_memory_is_not_counted_when_it_may_be_somebody_elses(house: tuple[Bench, Runtime]) -> None:
+    """While another model is leased, hit or worked on, a change of memory says nothing about this one."""
+    b, runtime = house
+    runtime.keeps["A"] = 20 * MIB
+    with b.lease("B"):
+        cycle(b, "A")
+    b.use("A")
+    gate = b.loader.hold("A", "close")
+    unload = Call(lambda: b.manager.unload(ModelRef("t", "A")))
+    gate.reached.wait()
+    b.use("B")
+    gate.opened.set()
+    unload.result()
+    assert b.manager.snapshot().residue == {}
+
+
+def test_residue_is_at_most_what_was_charged_when_the_program_grows_meanwhile(house: tuple[Bench, Runtime]) -> None:
+    """Memory that the program takes while a model loads is counted up to the model's own charge, and no further."""
+    b, runtime = house
+    runtime.keeps["A"] = 900 * MIB
+    cycle(b, "A")
+    assert b.manager.snapshot().residue == {"fake": 40 * MIB}
+
+
+def test_failed_unload_leaves_no_residue_when_its_bytes_stay_charged(house: tuple[Bench, Runtime]) -> None:
+    """What a quarantined model holds is in the ledger already."""
+    b, _ = house
+    b.use("A")
+    b.loader.faults["A", "close"] = [OSError("stuck")]
+    for end in (lambda: b.manager.unload(ModelRef("t", "A")), b.manager.close):
+        with pytest.raises(UnloadFailed, match="stuck"):
+            end()
+    assert b.manager.snapshot().residue == {}
+    b.has_quarantine = True
+
+
+def test_resident_memory_rises_when_memory_is_taken() -> None:
+    """What the system says follows a large allocation, and nothing is told where it doesn't say."""
+    before = resident_nbytes()
+    held = bytearray(64 * MIB)
+    held[::4096] = b"x" * len(held[::4096])
+    after = resident_nbytes()
+    assert (before is None) == (after is None)
+    assert before is None or after - before > 32 * MIB
+
+
+def test_nothing_is_counted_when_the_system_does_not_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """Without the file that Linux has, or with another one in its place, resident memory is not known."""
+    monkeypatch.setattr("lifecycle.residue._STATM", tmp_path / "none")
+    assert resident_nbytes() is None
+    (tmp_path / "none").write_text("words")
+    assert resident_nbytes() is None
