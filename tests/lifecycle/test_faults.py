@@ -51,15 +51,25 @@ def test_everybody_is_told_when_a_step_of_the_load_raises(
     assert b.manager.snapshot().counters.load_failures == 1
 
 
+@pytest.mark.parametrize("callers", [1, 8])
 @pytest.mark.parametrize("kind", ERRORS)
-def test_bytes_stay_charged_when_close_raises(bench: MakeBench, kind: type[BaseException]) -> None:
-    """A failed unload is told to whoever asked, quarantined, and blocks nobody but by its bytes."""
+def test_bytes_stay_charged_when_close_raises(bench: MakeBench, kind: type[BaseException], callers: int) -> None:
+    """A failed unload is told to everybody who asked, quarantined, and blocks nobody but by its bytes."""
     b = bench(2)
     b.add("A")
     b.use("A")
     b.loader.faults["A", "close"] = [kind("stuck")]
-    with pytest.raises(UnloadFailed, match="stuck"):
-        b.manager.unload(ModelRef("t", "A"))
+    gate = b.loader.hold("A", "close")
+    unloads = [Call(lambda: b.manager.unload(ModelRef("t", "A"))) for _ in range(callers)]
+    gate.reached.wait()
+    keeper = b.manager._keeper
+    while len(keeper._watches) < callers:
+        b.manager.reap()
+    gate.opened.set()
+    for unload in unloads:
+        error = unload.error()
+        assert isinstance(error, UnloadFailed)
+        assert "stuck" in str(error)
     snapshot = b.manager.snapshot()
     assert (snapshot.quarantined_nbytes, snapshot.charged_nbytes, snapshot.counters.quarantined) == (1, 1, 1)
     b.use("A")
@@ -112,14 +122,26 @@ def test_waiters_are_told_when_a_load_is_too_slow(bench: MakeBench) -> None:
     b.use("A")
 
 
-def test_caller_decides_when_its_own_inference_raises(bench: MakeBench) -> None:
-    """An exception in the block is the caller's: the model stays, and the next caller finds it."""
+@pytest.mark.parametrize("callers", [1, 8])
+@pytest.mark.parametrize("kind", ERRORS)
+def test_caller_decides_when_its_own_inference_raises(
+    bench: MakeBench, kind: type[BaseException], callers: int
+) -> None:
+    """An exception in the block is the caller's own: the model stays, others hold it, and the next caller finds it."""
     b = bench(1)
     b.add("A")
-    with pytest.raises(MemoryError), b.lease("A"):
-        raise MemoryError
-    b.use("A")
+    inside = threading.Barrier(callers)
+
+    def infer() -> None:
+        with b.lease("A"):
+            inside.wait()
+            raise kind
+
+    calls = [Call(infer) for _ in range(callers)]
+    assert {type(call.error()) for call in calls} == {kind}
+    b.use("A", 0.0)
     assert b.loads("A") == 1
+    assert b.manager.snapshot().models[0].leases == 0
 
 
 def test_all_else_is_unloaded_when_closing_with_a_lease_open(bench: MakeBench) -> None:

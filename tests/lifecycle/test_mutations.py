@@ -1,7 +1,4 @@
-"""Mutation switches: each mistake of the usual sketch, put back, is caught by a check that passes without it.
-
-"Fallback infers on a backend that never loaded the model" has no switch: there is no fallback here.
-"""
+"""Mutation switches: each mistake of the usual sketch, put back, is caught by a check that passes without it."""
 
 from __future__ import annotations
 
@@ -9,19 +6,25 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import lifecycle_mistakes as mistakes
 import pytest
-from lifecycle_explorer import Scenario, explore
+from lifecycle_explorer import explore
 from lifecycle_fakes import COLD, Bench, Call, FakeSpec
 from lifecycle_gdsf import run_gdsf
+from lifecycle_world import Scenario
 
-from lifecycle import BudgetExhausted, ModelConfig, ModelRef, admission, policy, pressure, tenants, transitions
+from backends.fake_backend import FakeBackend, Fault, fake_spec
+from backends.text_model import TextLoader
+from lifecycle import (
+    BudgetExhausted,
+    Chain,
+    ModelConfig,
+    ModelManager,
+    ModelRef,
+)
 from lifecycle.config import Tenant
-from lifecycle.draft import Draft
 from lifecycle.handle import ModelHandle
-from lifecycle.keeper import Keeper
-from lifecycle.lease import LeaseSet
-from lifecycle.states import Generation, Phase, State
-from lifecycle.swap import Swap
+from lifecycle.states import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,188 +168,25 @@ def check_swap() -> None:
     assert resident
 
 
+def check_fallback() -> None:
+    """The backend that answers in another's place was told to load by the manager, and is charged for it."""
+    backends = FakeBackend("one", nbytes=1, infers=[Fault.OUT_OF_MEMORY]), FakeBackend("two", nbytes=1)
+    with ModelManager(1) as manager:
+        refs = [ModelRef("t", backend.name) for backend in backends]
+        for ref, backend in zip(refs, backends, strict=True):
+            manager.register(ref, fake_spec("m"), TextLoader(backend), COLD)
+
+        def work(model: Any, lease: Any) -> tuple[str, dict[str, int]]:
+            model.embed(["some text"], kind="query")
+            return lease.backend, dict(manager.snapshot().by_backend)
+
+        assert Chain(manager, refs).run(work) == ("two", {"two": 1})
+
+
 def check_ageing() -> None:
     """A model that was used often, long ago, leaves at last under cost-aware eviction too."""
     resident = run_gdsf([0] * 5 + [1, 2] * 10, costs=(1, 1, 1), budget=2)
     assert resident == {1, 2}
-
-
-# The switches. -----------------------------------------------------------------------------------------------------
-
-
-def second_reference(patch: pytest.MonkeyPatch) -> None:
-    give = LeaseSet.give
-
-    def give_two(self: LeaseSet, handles: tuple[ModelHandle, ...]) -> None:
-        give(self, handles)
-        for handle in handles:
-            handle.grant(-id(self))
-
-    patch.setattr(LeaseSet, "give", give_two)
-
-
-def second_reference_in_the_heart(patch: pytest.MonkeyPatch) -> None:
-    def grant_twice(draft: Draft) -> None:
-        before = len(draft.effects)
-        transitions._grant(draft)
-        for effect in draft.effects[before:]:
-            for number in getattr(effect, "generations", ()):
-                draft.put(draft.generations[number], refs=draft.generations[number].refs + 1)
-
-    rules = [grant_twice if rule is transitions._grant else rule for rule in transitions.RULES]
-    patch.setattr(transitions, "RULES", tuple(rules))
-
-
-def never_reserves(patch: pytest.MonkeyPatch) -> None:
-    reserve = Draft.reserve
-
-    def reserve_nothing(self: Draft, key: Any, *, eager: bool) -> Generation:
-        return self.put(reserve(self, key, eager=eager), charged_nbytes=0)
-
-    patch.setattr(Draft, "reserve", reserve_nothing)
-
-
-def bytes_never_come_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Draft, "remove", lambda self, generation: self.put(generation, job=None))
-
-
-def measured_size_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    loaded = transitions._loaded
-    patch.setattr(
-        transitions, "_loaded", lambda draft, generation, _nbytes: loaded(draft, generation, generation.reserved_nbytes)
-    )
-
-
-def jobs_run_where_the_state_is_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Keeper, "_start", lambda self, number, job: self.send_event(self.handles[number].perform(job)))
-
-
-def flights_are_not_shared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        Draft,
-        "live",
-        lambda self, key: next((g for g in self.generations.values() if g.key == key and g.is_open), None),
-    )
-
-
-def leader_takes_everybody_along(patch: pytest.MonkeyPatch) -> None:
-    end = Draft.end
-
-    def end_all(self: Draft, entry: Any) -> None:
-        end(self, entry)
-        for other in self.queue.copy():
-            if set(other.generations or ()) & set(entry.generations or ()) and not any(
-                self.generations[n].is_loaded for n in entry.generations if n in self.generations
-            ):
-                self.refuse(other, transitions.signals.TimedOut("load"))
-
-    patch.setattr(Draft, "end", end_all)
-
-
-def holds_do_not_count(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Draft, "in_use", lambda _self, generation: generation.refs > 0)
-
-
-def hits_do_not_count_as_use(patch: pytest.MonkeyPatch) -> None:
-    def release(self: ModelHandle, token: int, _now: float) -> None:
-        self._tokens.discard(token)
-
-    patch.setattr(ModelHandle, "release", release)
-
-
-def stuck_unload_blocks_for_good(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        Draft,
-        "is_blocked",
-        lambda self, key: any(
-            g.key == key and (g.is_blocking or g.phase is Phase.QUARANTINED) for g in self.generations.values()
-        ),
-    )
-
-
-def loads_first_and_makes_room_after(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(admission, "_fits", lambda *_: True)
-
-
-def eviction_ignores_references(patch: pytest.MonkeyPatch) -> None:
-    def all_claimed(self: Draft, entry: Any) -> list[policy.Candidate]:
-        return [self.candidate(g) for g in self.generations.values() if g.claimed_by == entry.number]
-
-    patch.setattr(Draft, "claimed_and_idle", all_claimed)
-
-
-def priority_is_not_used(patch: pytest.MonkeyPatch) -> None:
-    order = policy.eviction_order
-    patch.setattr(policy, "eviction_order", lambda candidate: order(replace(candidate, priority=0)))
-
-
-def gate_is_not_counted_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ModelHandle, "refs", property(lambda _self: 0))
-
-
-def victims_are_not_planned_as_a_set(patch: pytest.MonkeyPatch) -> None:
-    def all_of_them(_short: int, candidates: Any) -> tuple[int, ...]:
-        return tuple(candidate.number for candidate in candidates)
-
-    patch.setattr(policy, "choose_victims", all_of_them)
-
-
-def claims_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    freeze = Draft.freeze
-
-    def forgetful(self: Draft) -> State:
-        for number, generation in self.generations.items():
-            self.generations[number] = replace(generation, claimed_by=None)
-        return freeze(self)
-
-    patch.setattr(Draft, "freeze", forgetful)
-
-
-def shrinking_ends_too_early(patch: pytest.MonkeyPatch) -> None:
-    shrink = transitions._shrink
-
-    def shrink_once(draft: Draft) -> None:
-        shrink(draft)
-        draft.shrinking = False
-
-    patch.setattr(transitions, "RULES", tuple(shrink_once if r is shrink else r for r in transitions.RULES))
-
-
-def quotas_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tenants, "quotas", lambda *_: [])
-
-
-def guarantees_are_not_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tenants, "guaranteed", lambda *_: set())
-
-
-def youth_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Draft, "is_young", lambda *_: False)
-
-
-def queue_is_not_bounded(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(pressure, "hopeless", lambda *_: None)
-
-
-def evicted_worth_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    worth = policy.worth
-    patch.setattr(policy, "worth", lambda _floor, uses, load_s, nbytes: worth(0.0, uses, load_s, nbytes))
-
-
-def swap_drives_out_what_it_replaces(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Swap, "spared", ())
-
-
-def waiters_stay_with_the_old_name(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Draft, "redirect", lambda *_: None)
-
-
-def retired_model_is_closed_at_once(patch: pytest.MonkeyPatch) -> None:
-    def close_all(draft: Draft, key: Any, _drain_by: float) -> None:
-        for generation in [g for g in draft.generations.values() if g.key == key and g.phase is Phase.READY]:
-            draft.unload(generation)
-
-    patch.setattr(transitions, "_retire", close_all)
 
 
 def walk(scenario: Scenario) -> Check:
@@ -355,32 +195,33 @@ def walk(scenario: Scenario) -> Check:
 
 
 SWITCHES: list[tuple[Switch, Check]] = [
-    (second_reference, check_references),
-    (second_reference_in_the_heart, walk(ROOMY)),
-    (never_reserves, walk(ROOMY)),
-    (bytes_never_come_back, walk(CONTENDED)),
-    (measured_size_is_ignored, walk(MEASURED)),
-    (jobs_run_where_the_state_is_kept, check_slow_unload),
-    (flights_are_not_shared, walk(ROOMY)),
-    (leader_takes_everybody_along, walk(ROOMY)),
-    (holds_do_not_count, walk(SETS)),
-    (hits_do_not_count_as_use, check_recency),
-    (stuck_unload_blocks_for_good, walk(ORDERED)),
-    (loads_first_and_makes_room_after, walk(CONTENDED)),
-    (eviction_ignores_references, walk(CONTENDED)),
-    (priority_is_not_used, check_priority),
-    (gate_is_not_counted_again, check_race),
-    (victims_are_not_planned_as_a_set, walk(CROWDED)),
-    (claims_are_forgotten, check_claim),
-    (shrinking_ends_too_early, walk(SHRUNK)),
-    (quotas_are_not_looked_at, walk(RATIONED)),
-    (guarantees_are_not_kept, walk(GUARANTEED)),
-    (youth_is_not_looked_at, walk(YOUNG)),
-    (queue_is_not_bounded, walk(QUEUED)),
-    (evicted_worth_is_forgotten, check_ageing),
-    (swap_drives_out_what_it_replaces, check_swap),
-    (waiters_stay_with_the_old_name, walk(SWAPPED)),
-    (retired_model_is_closed_at_once, walk(SWAPPED)),
+    (mistakes.second_reference, check_references),
+    (mistakes.second_reference_in_the_heart, walk(ROOMY)),
+    (mistakes.never_reserves, walk(ROOMY)),
+    (mistakes.bytes_never_come_back, walk(CONTENDED)),
+    (mistakes.measured_size_is_ignored, walk(MEASURED)),
+    (mistakes.jobs_run_where_the_state_is_kept, check_slow_unload),
+    (mistakes.flights_are_not_shared, walk(ROOMY)),
+    (mistakes.leader_takes_everybody_along, walk(ROOMY)),
+    (mistakes.holds_do_not_count, walk(SETS)),
+    (mistakes.hits_do_not_count_as_use, check_recency),
+    (mistakes.stuck_unload_blocks_for_good, walk(ORDERED)),
+    (mistakes.loads_first_and_makes_room_after, walk(CONTENDED)),
+    (mistakes.eviction_ignores_references, walk(CONTENDED)),
+    (mistakes.priority_is_not_used, check_priority),
+    (mistakes.gate_is_not_counted_again, check_race),
+    (mistakes.victims_are_not_planned_as_a_set, walk(CROWDED)),
+    (mistakes.claims_are_forgotten, check_claim),
+    (mistakes.shrinking_ends_too_early, walk(SHRUNK)),
+    (mistakes.quotas_are_not_looked_at, walk(RATIONED)),
+    (mistakes.guarantees_are_not_kept, walk(GUARANTEED)),
+    (mistakes.youth_is_not_looked_at, walk(YOUNG)),
+    (mistakes.queue_is_not_bounded, walk(QUEUED)),
+    (mistakes.evicted_worth_is_forgotten, check_ageing),
+    (mistakes.swap_drives_out_what_it_replaces, check_swap),
+    (mistakes.fallback_skips_the_admission, check_fallback),
+    (mistakes.waiters_stay_with_the_old_name, walk(SWAPPED)),
+    (mistakes.retired_model_is_closed_at_once, walk(SWAPPED)),
 ]
 
 

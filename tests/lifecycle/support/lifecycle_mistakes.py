@@ -1,0 +1,204 @@
+"""The mistakes of the usual sketch, and some others: each function puts one back into the product for one test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lifecycle import Chain, admission, policy, pressure, tenants, transitions
+from lifecycle.draft import Draft
+from lifecycle.handle import ModelHandle
+from lifecycle.keeper import Keeper
+from lifecycle.lease import LeaseSet
+from lifecycle.states import Generation, Phase, State
+from lifecycle.swap import Swap
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def second_reference(patch: pytest.MonkeyPatch) -> None:
+    give = LeaseSet.give
+
+    def give_two(self: LeaseSet, handles: tuple[ModelHandle, ...]) -> None:
+        give(self, handles)
+        for handle in handles:
+            handle.grant(-id(self))
+
+    patch.setattr(LeaseSet, "give", give_two)
+
+
+def second_reference_in_the_heart(patch: pytest.MonkeyPatch) -> None:
+    def grant_twice(draft: Draft) -> None:
+        before = len(draft.effects)
+        transitions._grant(draft)
+        for effect in draft.effects[before:]:
+            for number in getattr(effect, "generations", ()):
+                draft.put(draft.generations[number], refs=draft.generations[number].refs + 1)
+
+    rules = [grant_twice if rule is transitions._grant else rule for rule in transitions.RULES]
+    patch.setattr(transitions, "RULES", tuple(rules))
+
+
+def never_reserves(patch: pytest.MonkeyPatch) -> None:
+    reserve = Draft.reserve
+
+    def reserve_nothing(self: Draft, key: Any, *, eager: bool) -> Generation:
+        return self.put(reserve(self, key, eager=eager), charged_nbytes=0)
+
+    patch.setattr(Draft, "reserve", reserve_nothing)
+
+
+def bytes_never_come_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Draft, "remove", lambda self, generation: self.put(generation, job=None))
+
+
+def measured_size_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    loaded = transitions._loaded
+    patch.setattr(
+        transitions, "_loaded", lambda draft, generation, _nbytes: loaded(draft, generation, generation.reserved_nbytes)
+    )
+
+
+def jobs_run_where_the_state_is_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Keeper, "_start", lambda self, number, job: self.send_event(self.handles[number].perform(job)))
+
+
+def flights_are_not_shared(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        Draft,
+        "live",
+        lambda self, key: next((g for g in self.generations.values() if g.key == key and g.is_open), None),
+    )
+
+
+def leader_takes_everybody_along(patch: pytest.MonkeyPatch) -> None:
+    end = Draft.end
+
+    def end_all(self: Draft, entry: Any) -> None:
+        end(self, entry)
+        for other in self.queue.copy():
+            if set(other.generations or ()) & set(entry.generations or ()) and not any(
+                self.generations[n].is_loaded for n in entry.generations if n in self.generations
+            ):
+                self.refuse(other, transitions.signals.TimedOut("load"))
+
+    patch.setattr(Draft, "end", end_all)
+
+
+def holds_do_not_count(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Draft, "in_use", lambda _self, generation: generation.refs > 0)
+
+
+def hits_do_not_count_as_use(patch: pytest.MonkeyPatch) -> None:
+    def release(self: ModelHandle, token: int, _now: float) -> None:
+        self._tokens.discard(token)
+
+    patch.setattr(ModelHandle, "release", release)
+
+
+def stuck_unload_blocks_for_good(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        Draft,
+        "is_blocked",
+        lambda self, key: any(
+            g.key == key and (g.is_blocking or g.phase is Phase.QUARANTINED) for g in self.generations.values()
+        ),
+    )
+
+
+def loads_first_and_makes_room_after(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(admission, "_fits", lambda *_: True)
+
+
+def eviction_ignores_references(patch: pytest.MonkeyPatch) -> None:
+    def all_claimed(self: Draft, entry: Any) -> list[policy.Candidate]:
+        return [self.candidate(g) for g in self.generations.values() if g.claimed_by == entry.number]
+
+    patch.setattr(Draft, "claimed_and_idle", all_claimed)
+
+
+def priority_is_not_used(patch: pytest.MonkeyPatch) -> None:
+    order = policy.eviction_order
+    patch.setattr(policy, "eviction_order", lambda candidate: order(replace(candidate, priority=0)))
+
+
+def gate_is_not_counted_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ModelHandle, "refs", property(lambda _self: 0))
+
+
+def victims_are_not_planned_as_a_set(patch: pytest.MonkeyPatch) -> None:
+    def all_of_them(_short: int, candidates: Any) -> tuple[int, ...]:
+        return tuple(candidate.number for candidate in candidates)
+
+    patch.setattr(policy, "choose_victims", all_of_them)
+
+
+def claims_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    freeze = Draft.freeze
+
+    def forgetful(self: Draft) -> State:
+        for number, generation in self.generations.items():
+            self.generations[number] = replace(generation, claimed_by=None)
+        return freeze(self)
+
+    patch.setattr(Draft, "freeze", forgetful)
+
+
+def shrinking_ends_too_early(patch: pytest.MonkeyPatch) -> None:
+    shrink = transitions._shrink
+
+    def shrink_once(draft: Draft) -> None:
+        shrink(draft)
+        draft.shrinking = False
+
+    patch.setattr(transitions, "RULES", tuple(shrink_once if r is shrink else r for r in transitions.RULES))
+
+
+def quotas_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(tenants, "quotas", lambda *_: [])
+
+
+def guarantees_are_not_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(tenants, "guaranteed", lambda *_: set())
+
+
+def youth_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Draft, "is_young", lambda *_: False)
+
+
+def queue_is_not_bounded(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pressure, "hopeless", lambda *_: None)
+
+
+def evicted_worth_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    worth = policy.worth
+    patch.setattr(policy, "worth", lambda _floor, uses, load_s, nbytes: worth(0.0, uses, load_s, nbytes))
+
+
+def swap_drives_out_what_it_replaces(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Swap, "spared", ())
+
+
+def waiters_stay_with_the_old_name(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Draft, "redirect", lambda *_: None)
+
+
+def retired_model_is_closed_at_once(patch: pytest.MonkeyPatch) -> None:
+    def close_all(draft: Draft, key: Any, _drain_by: float) -> None:
+        for generation in [g for g in draft.generations.values() if g.key == key and g.phase is Phase.READY]:
+            draft.unload(generation)
+
+    patch.setattr(transitions, "_retire", close_all)
+
+
+def fallback_skips_the_admission(patch: pytest.MonkeyPatch) -> None:
+    attempt = Chain._attempt
+
+    def load_unasked(self: Chain, step: Any, work: Any, *rest: Any) -> Any:
+        if step is self._steps[0]:
+            return attempt(self, step, work, *rest)
+        instance = self.manager._names.instance_of(step.ref)
+        return work(instance.loader.load_model(instance.spec), self.manager.lease(step.ref))
+
+    patch.setattr(Chain, "_attempt", load_unasked)
