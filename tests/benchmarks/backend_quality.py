@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from backend_targets import Target, as_data
 
 from backends import catalogue, registry, text_model
 from backends.entries import DEFAULT_EMBEDDER
@@ -150,12 +151,19 @@ def main() -> int:
             found.append(alone.submit(assess, spec, backend, part).result())
         print(f"{backend:16} {found[-1].ndcg:.4f} {found[-1].seconds:7.1f} s  {found[-1].device}", file=sys.stderr)
     apart = spreads(found)
-    agree = apart["float"] <= FLOAT_SPREAD and apart["quantised"] <= QUANTISED_SPREAD
+    judged = [
+        Target(f"{MEASURE}: float backends from one another", apart["float"], at_most=FLOAT_SPREAD),
+        Target(
+            f"{MEASURE}: rounded activations from the nearest of them", apart["quantised"], at_most=QUANTISED_SPREAD
+        ),
+    ]
+    agree = all(target.holds for target in judged)
     facts = {"model": spec.name, "documents": len(part.texts), "queries": len(part.queries), "measure": MEASURE}
     if options.json:
-        print(json.dumps({**facts, "backends": [asdict(each) for each in found], "apart": apart, "agree": agree}))
+        print(json.dumps({**facts, "backends": [asdict(each) for each in found], "targets": as_data(judged)}))
     else:
-        print(f"apart: float {apart['float']:.4f}, quantised {apart['quantised']:.4f}; agree: {agree}")
+        for target in judged:
+            print(target)
     return 0 if agree else 1
 
 
