@@ -67,6 +67,7 @@ class Publisher:
         self._watch = folder / WATCH_NAME
         self._take = take
         self._clock = clock
+        self._owner = os.getpid()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vectorsearch-top", daemon=True)
 
@@ -106,7 +107,7 @@ class Publisher:
                 _log.exception("no picture for %s", self._file)
 
     def _clear(self) -> None:
-        for path in (self._file, self._watch):
+        for path in (self._file, self._watch) if os.getpid() == self._owner else ():  # not a forked child's
             with contextlib.suppress(OSError):
                 path.unlink()
 

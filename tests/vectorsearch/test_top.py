@@ -70,6 +70,20 @@ def test_a_picture_is_published_when_somebody_watches(tmp_path: Path, clock: Clo
     assert json.loads((tmp_path / FILE_NAME).read_text())["published_at"] == clock.now - WATCHED_S
 
 
+def test_a_picture_stays_when_a_forked_child_closes_its_copy(
+    tmp_path: Path, clock: Clock, snapshot: ManagerSnapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The picture is the parent's, which removes it when it closes."""
+    publisher = Publisher(tmp_path, lambda: snapshot, clock=clock)
+    publisher.step()
+    with monkeypatch.context() as child:
+        child.setattr(top.os, "getpid", lambda: -1)
+        publisher.close()
+    assert (tmp_path / FILE_NAME).exists()
+    publisher.close()
+    assert not (tmp_path / FILE_NAME).exists()
+
+
 def test_nothing_is_taken_when_nobody_watches(tmp_path: Path) -> None:
     """Without a watcher no snapshot is made and no file is written."""
     publisher = Publisher(tmp_path, lambda: pytest.fail("nobody asked"))

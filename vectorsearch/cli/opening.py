@@ -164,13 +164,17 @@ def open_or_make(
     Raises:
         VectorSearchError: as `vectorsearch.open`.
     """
-    return vectorsearch.open(
-        folder,
-        embed=None if embed == NONE else embed,
-        backend=backend,
-        language=None if language == NONE else language,
-        read_only=read_only,
-    )
+    try:
+        return vectorsearch.open(
+            folder,
+            embed=None if embed == NONE else embed,
+            backend=backend,
+            language=None if language == NONE else language,
+            read_only=read_only,
+        )
+    except DatabaseLocked as exc:
+        exc.add_note("commands that only read, such as search, info, verify and top, work beside that process")
+        raise
 
 
 def fetch_models(specs: Iterable[ModelSpec]) -> None:

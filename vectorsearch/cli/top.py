@@ -132,6 +132,7 @@ def _happened(snapshot: ManagerSnapshot) -> Text:
         (snapshot.waiters, f"{output.counted(snapshot.waiters, 'caller')} waiting"),
         (snapshot.deficit_nbytes, f"{output.format_mib(snapshot.deficit_nbytes)} over the budget"),
         (snapshot.quarantined_nbytes, f"{output.format_mib(snapshot.quarantined_nbytes)} quarantined"),
+        (residue := sum(snapshot.residue.values()), f"{output.format_mib(residue)} kept by runtimes"),
     ]
     if shown := ", ".join(text for is_so, text in alarms if is_so):
         line.append(f"\n{_INDENT}{shown}", style="not dim yellow")

@@ -126,6 +126,7 @@ def test_nothing_is_removed_when_another_has_the_database_open(run: Callable, sh
             done = run(*command, "--db", shop)
             assert done.exit_code == 1
             assert "is open for writing in process" in done.stderr
+            assert "commands that only read" in done.stderr
         assert run("tenants", "list", "--db", shop).exit_code == 0
         assert run("models", "registered", "--db", shop).exit_code == 0
         assert run("search", "reads", "--db", shop, "--tenant", "acme").exit_code == 0

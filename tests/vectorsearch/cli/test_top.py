@@ -40,7 +40,14 @@ def snapshot(*models: ModelStatus, **values: Any) -> ManagerSnapshot:
     """Return a snapshot of these models under a budget of 1,000 MiB."""
     charged = sum(model.charged_nbytes for model in models)
     known = {"budget_nbytes": 1000 * MIB, "charged_nbytes": charged, "idle_nbytes": 0, "deficit_nbytes": 0}
-    known |= {"quarantined_nbytes": 0, "waiters": 0, "by_backend": {}, "by_tenant": {}, "counters": NONE_YET}
+    known |= {
+        "quarantined_nbytes": 0,
+        "waiters": 0,
+        "by_backend": {},
+        "by_tenant": {},
+        "residue": {},
+        "counters": NONE_YET,
+    }
     return ManagerSnapshot(models=models, **(known | values))
 
 
@@ -54,6 +61,7 @@ SHOP = snapshot(
     by_tenant={"acme": 150 * MIB, "globex": 150 * MIB},
     waiters=1,
     quarantined_nbytes=100 * MIB,
+    residue={"onnx": 5 * MIB, "jax": 7 * MIB},
 )
 
 
@@ -72,7 +80,7 @@ def test_all_is_seen_in_80_columns_when_there_is_much(tmp_path: Path) -> None:
     assert "process 7" in " ".join(heading)
     assert budget.split("  ")[1:] == ["█" * 6 + "▒" * 3 + "·" * 21, "300 MiB of 1,000 MiB, 100 MiB idle"]
     assert happened.strip() == "0 loads, 0 evictions, 0 expirations"
-    assert alarms.strip() == "1 caller waiting, 100 MiB quarantined"
+    assert alarms.strip() == "1 caller waiting, 100 MiB quarantined, 12 MiB kept by runtimes"
     assert columns.split() == ["tenant", "model", "backend", "state", "leases", "MiB", "last", "use", "hits"]
     assert [row.split() for row in rows] == [
         ["acme", "own", "onnx", "ready", "2", "100", "now", "75", "%"],
