@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from backends.base import ModelSpec
     from vectorsearch.database import Database
+    from vectorsearch.storage.registry import TenantRow
+    from vectorsearch.tenants import TenantInfo
 
 NONE = "none"
 _SHOWN_NAMES = 20  # in an error
@@ -114,7 +116,7 @@ def open_existing(
         database = open_or_make(folder, backend=backend, read_only=True)
     with database:
         if tenant is not None:
-            require_tenant(database, folder, tenant)
+            require_tenant(database.tenants(), folder, tenant)
         yield database if tenant is None else database.tenant(tenant)
 
 
@@ -132,7 +134,7 @@ def open_to_index(
             yield database
         return
     with open_existing(folder, backend=backend, writing=True) as root:
-        require_tenant(root, folder, tenant)
+        require_tenant(root.tenants(), folder, tenant)
         yield root.tenant(tenant, **as_given(embed=embed, language=language))
 
 
@@ -141,13 +143,13 @@ def as_given(**options: str) -> dict[str, Any]:
     return {key: None if value == NONE else value for key, value in options.items() if value != DEFAULT}
 
 
-def require_tenant(root: Database, folder: Path, name: str) -> None:
-    """Insist that there is a tenant of this name.
+def require_tenant(tenants: Iterable[TenantInfo | TenantRow], folder: Path, name: str) -> None:
+    """Insist that there is a tenant of this name among those of the database in a folder.
 
     Raises:
         UnknownTenant: there is none; the message names those that are there, and how one is added.
     """
-    names = [tenant.name for tenant in root.tenants()]
+    names = [tenant.name for tenant in tenants]
     if name not in names:
         shown = [*names[:_SHOWN_NAMES], *(["…"] if len(names) > _SHOWN_NAMES else [])]
         raise UnknownTenant(

@@ -103,7 +103,7 @@ def change(
     if not sizes:
         raise typer.BadParameter("say what to change: --quota SIZE, --guaranteed SIZE")
     with open_existing(db, writing=True) as root:
-        require_tenant(root, db, name)
+        require_tenant(root.tenants(), db, name)
         root.tenant(name, **sizes)
         _print_tenant(root, name, as_json=as_json)
 
@@ -140,7 +140,7 @@ def remove(
 ) -> None:
     """Remove a tenant with its documents, indexes and registered models. There is no way back but a snapshot."""
     with open_existing(db, writing=True) as root:
-        require_tenant(root, db, name)
+        require_tenant(root.tenants(), db, name)
         if sys.stdin.isatty() and not yes:
             typer.confirm(f"remove tenant {name!r} and all its documents?", abort=True, err=True)
         root.remove_tenant(name)

@@ -14,9 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from vectorsearch.cli import output
-from vectorsearch.cli.opening import DatabaseFolder, TenantName, require_database
+from vectorsearch.cli.opening import DatabaseFolder, TenantName, require_database, require_tenant
 from vectorsearch.storage.errors import StoreError
-from vectorsearch.top import Sighting, Watcher
+from vectorsearch.storage.registry import Registry
+from vectorsearch.top import WATCHED_S, Sighting, Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,13 +53,19 @@ def top(
     interval_s: Annotated[
         float,
         typer.Option(
-            "--interval-s", help="Seconds between pictures; the process tells one a second.", min=0.1, metavar="S"
+            "--interval-s",
+            help="Seconds between pictures; the process tells one a second.",
+            min=0.1,
+            max=WATCHED_S - 1,  # it must be told often enough that somebody watches
+            metavar="S",
         ),
     ] = 1.0,
     as_json: output.Json = False,
 ) -> None:
     """Watch and print."""
     require_database(db)
+    if tenant is not None:
+        require_tenant(Registry(db).tenants(), db, tenant)
     watcher = Watcher(db)
     if once or as_json or not output.out.is_terminal:
         picture = _first(watcher)
@@ -98,7 +105,8 @@ def _sightings(watcher: Watcher, interval_s: float) -> Iterator[Sighting]:
     while True:
         sighting = watcher.look()
         yield sighting
-        time.sleep(interval_s if sighting.picture is not None else _LOOK_EVERY_S)
+        is_waiting = sighting.picture is None and not sighting.reason
+        time.sleep(_LOOK_EVERY_S if is_waiting else interval_s)
 
 
 def _snapshot(picture: Picture, tenant: str | None) -> ManagerSnapshot:

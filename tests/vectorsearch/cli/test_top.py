@@ -14,6 +14,7 @@ from rich.console import Console
 from lifecycle import Counters, InstanceKey, ManagerSnapshot, ModelRef, ModelStatus
 from vectorsearch import top as pictures
 from vectorsearch.cli import top
+from vectorsearch.storage.registry import Registry, TenantRow
 from vectorsearch.top import FILE_NAME, Picture, Publisher, Sighting
 
 if TYPE_CHECKING:
@@ -125,6 +126,10 @@ def test_the_picture_is_printed_when_a_process_publishes_it(run: Callable, db: P
     """Once, without a terminal too; as JSON it is the whole snapshot, or a tenant's part."""
     assert "quarantined" in run("top", "--db", db, "--once").stdout
     assert "quarantined" in run("top", "--db", db).stdout
+    unknown = run("top", "--db", db, "--tenant", "nobody")
+    assert (unknown.exit_code, "has no tenant 'nobody'" in unknown.stderr) == (1, True)
+    for name in ("acme", "globex"):
+        Registry(db).put_tenant(TenantRow(name))
     told = run("top", "--db", db, "--json").json
     assert (told["db"], told["charged_nbytes"], len(told["models"])) == (str(db), 300 * MIB, 5)
     assert told["models"][0]["hit_ratio"] == 0.75
@@ -146,6 +151,7 @@ def test_it_says_so_when_no_process_has_it_open(run: Callable, db: Path, monkeyp
     done = run("top", "--db", db, "--json")
     assert (done.exit_code, "told nothing for 60 s" in done.json["error"]["message"]) == (1, True)
     assert run("top", "--db", db / "none", "--once").exit_code == 1
+    assert run("top", "--db", db, "--interval-s", "5").exit_code == 2  # the process would take nobody to watch
 
 
 def test_the_picture_is_renewed_when_it_is_watched(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +171,7 @@ def test_the_picture_is_renewed_when_it_is_watched(db: Path, monkeypatch: pytest
     console = Console(width=200, force_terminal=True, color_system=None, file=io.StringIO())
     monkeypatch.setattr(top.output, "out", console)
     top.top(db=db, interval_s=2.0)
-    assert naps == [0.1, 2.0, 2.0, 0.1]
+    assert naps == [0.1, 2.0, 2.0, 2.0]
     shown = console.file.getvalue()  # type: ignore[attr-defined]  # it is the text above
     for text in ("waiting for the process", "300 MiB of", "999 MiB of", "process 7 ended"):
         assert text in shown
