@@ -107,7 +107,11 @@ def _arrow_rows(table: ArrowTable) -> Iterator[Mapping[str, Any]]:
         pyarrow = importlib.import_module("pyarrow")
     except ImportError as exc:
         raise MissingExtra("Arrow tables are read with pyarrow: pip install pyarrow") from exc
-    for batch in pyarrow.RecordBatchReader.from_stream(table):
+    try:
+        batches = pyarrow.RecordBatchReader.from_stream(table)
+    except pyarrow.ArrowException as exc:  # a column, say: it speaks the protocol as well
+        raise InvalidInput(f"docs is a {type(table).__name__}, and no table with columns such as id and text") from exc
+    for batch in batches:
         for start in range(0, batch.num_rows, _TABLE_ROWS):
             yield from _batch_rows(batch.slice(start, _TABLE_ROWS))
 

@@ -143,6 +143,15 @@ def test_rows_are_refused_when_they_are_none(
     assert db.count() == 0
 
 
+def test_column_is_refused_when_a_table_is_wanted(db: vs.Database) -> None:
+    """A column of a table speaks Arrow's protocol as well, and is no documents; nor is a table of something else."""
+    table = arrow_table()
+    with pytest.raises(InvalidInput, match="docs is a ChunkedArray, and no table"):
+        db.add(table["text"])
+    with pytest.raises(InvalidDocument, match="row 0 has no id"):
+        db.add(table.drop_columns(["id"]))
+
+
 def test_known_ids_are_left_or_replaced_or_refused_as_asked(db: vs.Database) -> None:
     """`on_conflict` decides for ids that are stored and for those that come twice; what is returned was stored."""
     db.add([{"id": "a", "text": "old"}])
