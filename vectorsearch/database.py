@@ -63,7 +63,7 @@ class Database(Searching, Tenancy):
         self._writer = Writer(collection, models, self._space)
         cache = ScoreCache(rerank_cache_nbytes) if rerank_cache_nbytes else None
         Tenancy.__init__(self, models.tenant, registration, tenants)
-        registration.protect(lambda: self._space.embedder)
+        registration.protect(self._embedded_by)
         Searching.__init__(self, Searcher(collection, models, RerankerDesk(models, reranker, cache), space=self._space))
 
     @property
@@ -232,6 +232,13 @@ class Database(Searching, Tenancy):
             NotADatabase: there is something at `path` already.
         """
         self._collection.upkeep.snapshot(Path(path), also=self._tenants.copy_into if self._tenants else None)
+
+    def _embedded_by(self, name: str, digest: str) -> tuple[str, ...]:
+        """Return whose documents a registered model has embedded: this database's, and those of its tenants."""
+        embedder = self._space.embedder
+        is_own = embedder is not None and (embedder.name, embedder.digest) == (name, digest)
+        own = (self.tenant_name or "this database",) if is_own else ()
+        return own if self._tenants is None else (*own, *self._tenants.embedded_by(digest))
 
     @property
     def closed(self) -> bool:

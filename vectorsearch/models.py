@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from backends import catalogue, registry
 from backends.base import ModelSpec
-from backends.errors import CannotServe, InvalidInput, MissingExtra
+from backends.errors import CannotServe, InvalidInput, MissingExtra, UnknownModel
 from backends.selection import found_by
 from backends.text_model import TextLoader
 from lifecycle import ModelRef
@@ -22,7 +22,7 @@ from vectorsearch.query.states import ModelState
 from vectorsearch.space import digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from backends.base import Task
     from backends.health import BackendHealth
@@ -43,15 +43,18 @@ class Models:
         self.tenant = tenant
         self._backend = backend
         self._find_registered: Callable[[str], tuple[ModelSpec, ModelConfig] | None] = lambda _: None
+        self._registered_names: Callable[[], Sequence[str]] = tuple
         # Protects _chains, and what is registered for them: whoever holds it may ask the manager, and reads profiles.
         # No model is loaded or run while it is held, and one that has its chain is found without it.
         self._lock = threading.RLock()
         self._chains: dict[tuple[str, Workload], tuple[Choice, Chain]] = {}  # by digest
         self._configs: dict[str, ModelConfig] = {}  # by digest
 
-    def use_registered(self, find: Callable[[str], tuple[ModelSpec, ModelConfig] | None]) -> None:
-        """Look names up by `find` before the catalogue."""
-        self._find_registered = find
+    def use_registered(
+        self, find: Callable[[str], tuple[ModelSpec, ModelConfig] | None], names: Callable[[], Sequence[str]]
+    ) -> None:
+        """Look names up by `find` before the catalogue; `names` are those that it knows."""
+        self._find_registered, self._registered_names = find, names
 
     def resolve(self, model: str | Path | ModelSpec, task: Task) -> ModelSpec:
         """Return the spec of a catalogue name, a folder, or a spec, checked for its task; downloads nothing.
@@ -150,7 +153,12 @@ class Models:
             spec, model_config = found
             self._configs.setdefault(spec.digest, model_config)
             return spec
-        return catalogue.resolve(model)
+        try:
+            return catalogue.resolve(model)
+        except UnknownModel as exc:
+            if names := self._registered_names():
+                exc.add_note(f"registered here: {', '.join(names)}")
+            raise
 
     def _chain(self, spec: ModelSpec, workload: Workload) -> tuple[Choice, Chain]:
         known = self._chains.get((spec.digest, workload))

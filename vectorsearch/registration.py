@@ -17,7 +17,7 @@ from vectorsearch.storage.errors import ReadOnlyDatabase
 from vectorsearch.storage.registry import ModelRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from backends.base import ModelSpec, Task
@@ -67,10 +67,10 @@ class Registration:
         self._files = files
         self._models = models
         self.quota_nbytes: int | None = None
-        self._embedder: Callable[[], ModelSpec | None] = lambda: None
+        self._embedded_by: Callable[[str, str], Sequence[str]] = lambda *_: ()
         self._lock = threading.Lock()  # one registration at a time; loads and copies happen while it is held
         self._rows = {row.name: row for row in registry.models(self._tenant)}
-        models.use_registered(self.find)
+        models.use_registered(self.find, lambda: sorted(self._rows))
         for row in self._rows.values():
             if _config(row).load_policy is LoadPolicy.EAGER:
                 models.begin(self._spec(row), _in_force(row.digest, self._rows))
@@ -84,9 +84,12 @@ class Registration:
         row = self._rows.get(name)
         return None if row is None else (self._spec(row), _in_force(row.digest, self._rows))
 
-    def protect(self, embedder: Callable[[], ModelSpec | None]) -> None:
-        """Keep the model that `embedder` returns from being exchanged or forgotten: documents have its vectors."""
-        self._embedder = embedder
+    def protect(self, embedded_by: Callable[[str, str], Sequence[str]]) -> None:
+        """Keep models from being exchanged or forgotten as long as documents have their vectors.
+
+        `embedded_by(name, digest)` returns whose documents a model has embedded.
+        """
+        self._embedded_by = embedded_by
 
     def registered(self) -> tuple[RegisteredModel, ...]:
         """Return the tenant's models by name."""
@@ -173,11 +176,10 @@ class Registration:
             raise ReadOnlyDatabase("models can't be registered in a database that is open read-only: open it to write")
 
     def _require_unused(self, row: ModelRow) -> None:
-        embedder = self._embedder()
-        if embedder is not None and (embedder.name, embedder.digest) == (row.name, row.digest):
+        if owners := self._embedded_by(row.name, row.digest):
             raise InvalidInput(
-                f"model {row.name!r} has embedded the documents: embed them again with another model "
-                "(`vectorsearch reindex`), or register the new one under another name"
+                f"model {row.name!r} has embedded the documents of {', '.join(owners)}: embed them again with another "
+                "model (`vectorsearch reindex`), or register the new one under another name"
             )
 
     def _spec(self, row: ModelRow) -> ModelSpec:

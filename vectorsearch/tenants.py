@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import shutil
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 from backends.errors import InvalidInput
 from vectorsearch.registration import RegisteredModel
-from vectorsearch.storage.errors import ReadOnlyDatabase
+from vectorsearch.storage.errors import ReadOnlyDatabase, StoreError
 from vectorsearch.storage.registry import TenantRow
+from vectorsearch.storage.settings import stored_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from backends.base import ModelSpec
     from lifecycle import ModelManager
@@ -179,6 +181,16 @@ class Tenants:
             self._manager.set_tenant(name)
             self._files.keep_only(row.digest for row in self._registry.models())
             shutil.rmtree(removed, ignore_errors=True)
+
+    def embedded_by(self, digest: str) -> tuple[str, ...]:
+        """Return the tenants whose documents were embedded with the store's copy of a model, which isn't their own."""
+        copy, found = self._files.path_of(digest).name, []
+        for row in self._registry.tenants():
+            with suppress(StoreError):  # damaged: nothing can be told
+                stored = stored_settings(self._folder / FOLDER_NAME / row.name)
+                if stored and stored.embed and Path(stored.embed.rpartition("@")[0]).name == copy:
+                    found.append(f"tenant {row.name}")
+        return tuple(found)
 
     def model_faults(self) -> tuple[Fault, ...]:
         """Return what is wrong with the files of registered models, read whole."""

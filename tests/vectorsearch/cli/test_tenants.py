@@ -157,12 +157,33 @@ def test_a_models_life_is_told_when_it_is_registered(run: Callable, shop: Path, 
     assert run("search", "csv file", *options, "--mode", "dense", "--json").json["hits"][0]["id"] == "csv.reader"
     assert run("reindex", "--embed", "words", "--db", shop).exit_code == 1
     kept = run("models", "unregister", "words", *options)
-    assert (kept.exit_code, "has embedded the documents" in kept.stderr) == (1, True)
+    assert (kept.exit_code, "has embedded the documents of acme" in kept.stderr) == (1, True)
+    slip = run("search", "x", *options, "--rerank", "word")
+    assert (slip.exit_code, "registered here: words" in slip.stderr) == (1, True)
     assert run("models", "register", "new", features, *options, "--task", "embedder").exit_code == 0
     assert run("reindex", "--embed", "new", *options).exit_code == 0
     assert run("models", "unregister", "words", *options).exit_code == 0
     gone = run("models", "unregister", "words", *options)
     assert (gone.exit_code, "no model 'words' is registered" in gone.stderr) == (1, True)
+
+
+def test_a_stores_embedder_stays_when_a_tenants_documents_have_its_vectors(
+    run: Callable, shop: Path, features: Path
+) -> None:
+    """What a tenant took over from the store is kept for it, until it is embedded again or gone."""
+    options = ("--db", shop, "--task", "embedder")
+    assert run("models", "register", "words", features, *options).exit_code == 0
+    assert run("reindex", "--embed", "words", "--db", shop).exit_code == 0
+    assert run("tenants", "add", "globex", "--db", shop, "--json").json["embedder"] == "words"
+    other = shop.with_name("other")
+    assert run("models", "fit-features", "--db", shop, "--dim", 2, "--out", other).exit_code == 0
+    assert run("reindex", "--embed", other, "--db", shop).exit_code == 0
+    for command in (["unregister", "words", "--db", shop], ["register", "words", other, *options]):
+        kept = run("models", *command)
+        assert (kept.exit_code, "has embedded the documents of tenant globex" in kept.stderr) == (1, True)
+    assert run("info", "--db", shop, "--tenant", "globex").exit_code == 0
+    assert run("tenants", "remove", "globex", "--db", shop).exit_code == 0
+    assert run("models", "unregister", "words", "--db", shop).exit_code == 0
 
 
 def test_the_owners_are_named_when_a_models_name_is_two_tenants(run: Callable, shop: Path, features: Path) -> None:
