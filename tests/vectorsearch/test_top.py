@@ -136,7 +136,8 @@ def test_a_store_publishes_itself_when_it_is_open_to_write(
 ) -> None:
     """Its thread answers a watcher and ends with it; readers publish nothing; closing leaves no file."""
     folder = tmp_path / "db"
-    monkeypatch.setattr(top, "EVERY_S", 0.01)
+    for name, seconds in (("EVERY_S", 0.01), ("STALE_S", 60.0), ("_PATIENCE_S", 60.0)):  # on a busy machine too
+        monkeypatch.setattr(top, name, seconds)
     db = open_database(folder)
     db.tenant("acme").add([{"id": "a", "text": "apple"}])
     watcher = Watcher(folder)

@@ -116,7 +116,8 @@ def published(db: Path) -> Iterator[Publisher]:
     """Publish the shop's picture as a server does, a hundred times a second."""
     publisher = Publisher(db, lambda: SHOP)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "EVERY_S", 0.01)
+        for name, seconds in (("EVERY_S", 0.01), ("STALE_S", 60.0), ("_PATIENCE_S", 60.0)):  # on a busy machine too
+            patch.setattr(pictures, name, seconds)
         yield publisher.start()
         publisher.close()
 
