@@ -64,7 +64,8 @@ class Database(Searching, Tenancy):
         cache = ScoreCache(rerank_cache_nbytes) if rerank_cache_nbytes else None
         Tenancy.__init__(self, models.tenant, registration, tenants)
         registration.protect(self._embedded_by)
-        Searching.__init__(self, Searcher(collection, models, RerankerDesk(models, reranker, cache), space=self._space))
+        searcher = Searcher(collection, models, RerankerDesk(models, reranker, cache), space=self._space)
+        Searching.__init__(self, searcher, lambda name: self._root().existing(name))
 
     @property
     def embedder(self) -> ModelSpec | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
@@ -20,7 +21,7 @@ from vectorsearch.query.costs import Costs
 from vectorsearch.query.execute import Resources, execute
 from vectorsearch.query.fusion import RRF_K
 from vectorsearch.query.plan import plan_search
-from vectorsearch.query.request import SearchRequest
+from vectorsearch.query.request import SearchRequest, check_request
 from vectorsearch.query.states import FilterState, PlanState
 from vectorsearch.results import ModelLoad
 
@@ -105,11 +106,15 @@ class Searcher:
         self._costs.learn(result)
         return result
 
-    def search_many(self, queries: Sequence[str], **options: Unpack[SearchOptions]) -> list[SearchResult]:
+    def search_many(self, queries: Iterable[str], **options: Unpack[SearchOptions]) -> list[SearchResult]:
         """Search for each query; all are encoded in one batch, where the plan has a model for that."""
-        if not queries:
+        if isinstance(queries, str) or not isinstance(queries, Iterable):
+            raise InvalidInput(f"queries is {queries!r}: give a list of texts")
+        if not (asked := list(queries)):
             return []
-        return self._space.steadily(lambda embedder: self._search_many(queries, options, embedder))
+        for query in asked:  # before any of them is searched for
+            check_request(SearchRequest(query=query, mode=options.get("mode", "auto")))
+        return self._space.steadily(lambda embedder: self._search_many(asked, options, embedder))
 
     def _search_many(
         self, queries: Sequence[str], options: SearchOptions, embedder: ModelSpec | None

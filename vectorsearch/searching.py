@@ -10,7 +10,7 @@ from vectorsearch.query.explain import Explanation
 from vectorsearch.searcher import SearchOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
@@ -24,10 +24,14 @@ if TYPE_CHECKING:
 
 
 class Searching:
-    """Search, alone or for many queries, now or awaited; and tell how. Threads may share it."""
+    """Search, alone or for many queries, now or awaited; and tell how. Threads may share it.
 
-    def __init__(self, searcher: Searcher) -> None:
+    `find_tenant(name)` gives the database of a tenant that is there.
+    """
+
+    def __init__(self, searcher: Searcher, find_tenant: Callable[[str], Searching]) -> None:
         self._searcher = searcher
+        self._find_tenant = find_tenant
 
     @property
     def defaults(self) -> SearchDefaults | None:
@@ -61,6 +65,7 @@ class Searching:
         min_score: float | None = None,
         timeout_s: float | None = None,
         on_rerank_error: OnRerankError = "degrade",
+        tenant: str | None = None,
         explain: bool = False,
     ) -> SearchResult:
         """Find the k documents that answer the query best.
@@ -74,7 +79,7 @@ class Searching:
             filter: what a document's metadata must be, `{"lang": "en", "year": {"$gte": 2020}}`, for every retriever;
                 see `index.filters.parse_filter`.
             mode: `hybrid`, `dense`, `lexical`, or `auto`: hybrid where there is an embedder or a vector, else lexical.
-            fusion: how hybrid lists are merged: by ranks, `rrf` (if None), or by scores, `minmax` or `zscore`.
+            fusion: how hybrid lists are merged: by ranks, `rrf`, or by scores, `minmax` or `zscore`. None is `rrf`.
             weights: weight of each retriever in the fusion, `{"lexical": 1.0, "dense": 1.0}`.
             rrf_k: the constant of reciprocal rank fusion; 60 if None.
             phrases: texts whose words a document must hold side by side; the search is then by words alone.
@@ -89,10 +94,12 @@ class Searching:
             timeout_s: seconds that the search may take. A stage that is late is left out and named in `.degraded`;
                 None waits for each.
             on_rerank_error: `degrade` keeps the order that there is and says so in `.degraded`; `raise` raises.
+            tenant: whose database is searched, as by `db.tenant(name).search(…)`, but none is made; None for this one.
             explain: print the plan as a tree, with what happened beside it.
 
         Raises:
             EmptyQuery, UnknownMode, UnknownModel, DimensionMismatch, InvalidInput: an argument can't be used.
+            UnknownTenant: there is none of this name.
             BudgetExhausted: `mode="dense"`, and the embedder can't fit.
             DeadlineExceeded: no retriever was done in time.
         """
@@ -114,21 +121,25 @@ class Searching:
             timeout_s=timeout_s,
             on_rerank_error=on_rerank_error,
         )
-        result = self._searcher.search(query, counted=explain, **options)
+        result = self._searcher_of(tenant).search(query, counted=explain, **options)
         if explain:
             sys.stdout.write(f"{Explanation(result.plan, result)}\n")
         return result
 
-    async def asearch(self, query: str | None = None, **options: Unpack[SearchOptions]) -> SearchResult:
+    async def asearch(
+        self, query: str | None = None, *, tenant: str | None = None, **options: Unpack[SearchOptions]
+    ) -> SearchResult:
         """Search on another thread, with the options of `search`; a caller that is cancelled only stops waiting."""
-        return await asyncio.to_thread(self._searcher.search, query, **options)
+        return await asyncio.to_thread(lambda: self._searcher_of(tenant).search(query, **options))
 
-    def search_many(self, queries: Sequence[str], **options: Unpack[SearchOptions]) -> list[SearchResult]:
+    def search_many(
+        self, queries: Iterable[str], *, tenant: str | None = None, **options: Unpack[SearchOptions]
+    ) -> list[SearchResult]:
         """Search for each query, with the options of `search`; all of them are encoded in one batch.
 
         `timeout_s` is for each query; the batch's encoding is not part of it.
         """
-        return self._searcher.search_many(queries, **options)
+        return self._searcher_of(tenant).search_many(queries, **options)
 
     def score(self, query: str, texts: Sequence[str], *, rerank: object = True) -> NDArray[np.float32]:
         """Return how well each text answers the query, by the one model that `rerank` names as in `search`: float32[n].
@@ -140,10 +151,19 @@ class Searching:
         return self._searcher.score(query, texts, rerank)
 
     def explain(
-        self, query: str | None = None, *, analyze: bool = False, **options: Unpack[SearchOptions]
+        self,
+        query: str | None = None,
+        *,
+        analyze: bool = False,
+        tenant: str | None = None,
+        **options: Unpack[SearchOptions],
     ) -> Explanation:
         """Return the plan of `search(query, **options)` as a tree; with `analyze`, run it and show what happened."""
+        searcher = self._searcher_of(tenant)
         if analyze:
-            result = self._searcher.search(query, counted=True, **options)
+            result = searcher.search(query, counted=True, **options)
             return Explanation(result.plan, result)
-        return Explanation(self._searcher.plan(query, **options))
+        return Explanation(searcher.plan(query, **options))
+
+    def _searcher_of(self, tenant: str | None) -> Searcher:
+        return self._searcher if tenant is None else self._find_tenant(tenant)._searcher  # noqa: SLF001 -- of this class

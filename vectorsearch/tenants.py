@@ -136,6 +136,17 @@ class Tenants:
             database.quota_nbytes = info.quota_nbytes
             return database
 
+    def existing(self, name: str) -> Database:
+        """Return the database of a tenant that is there.
+
+        Raises:
+            UnknownTenant: there is none; it isn't made.
+        """
+        if self._open.get(name) is None and self._registry.tenant(name) is None:
+            known = ", ".join(row.name for row in self._registry.tenants()) or "none"
+            raise UnknownTenant(f"there is no tenant {name!r}; the store has {known}: make it with db.tenant({name!r})")
+        return self.get(name)
+
     def _opened(self, name: str, options: TenantOptions) -> Database:
         database = self._open.get(name)
         if database is None or database.closed:
