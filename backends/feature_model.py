@@ -126,6 +126,11 @@ class FeatureModel:
         self._features = None
 
 
+def is_feature_model(spec: ModelSpec) -> bool:
+    """Return whether the spec is of a feature model."""
+    return spec.weights_file == WEIGHTS_FILE
+
+
 def estimated_workspace(spec: ModelSpec) -> int:
     """Return the bytes that the longest text takes beside the arrays."""
     return spec.max_length * ((spec.dim or 0) + 8) * 4

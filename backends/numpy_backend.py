@@ -69,7 +69,7 @@ class NumpyBackend:
 
     def can_serve(self, spec: ModelSpec) -> Serves:
         """Say yes to feature models, and to an ONNX graph whose operators are known or that isn't there yet."""
-        if _is_features(spec):
+        if feature_model.is_feature_model(spec):
             reason = "a feature model has no 8-bit products: ask for numpy or numpy:float32"
             return Serves(ok=False, reason=reason) if self._precision == "int8" else Serves(ok=True)
         if not (named := is_graph(spec)):
@@ -81,7 +81,7 @@ class NumpyBackend:
 
     def estimate(self, spec: ModelSpec) -> int:
         """Return weights times a factor, plus the workspace of the largest batch, in bytes."""
-        if _is_features(spec):
+        if feature_model.is_feature_model(spec):
             return spec.weights_nbytes + feature_model.estimated_workspace(spec)
         factor = UNPACKED_FACTOR if is_packed(spec) else WEIGHTS_FACTOR
         workspace = max(TOKEN_BUDGET, spec.max_length) * WORKSPACE_NBYTES_PER_TOKEN
@@ -89,7 +89,7 @@ class NumpyBackend:
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Load the graph; see `Backend.load_model`."""
-        if _is_features(spec):
+        if feature_model.is_feature_model(spec):
             return feature_model.FeatureModel(spec)
         try:
             model = NumpyModel(spec, load(spec.folder / spec.weights_file), self._precision or "float32")
@@ -100,7 +100,7 @@ class NumpyBackend:
 
     def load_tokenizer(self, spec: ModelSpec) -> Tokenizer:
         """Return the folder's `tokenizer.json`, or the words of a feature model."""
-        if _is_features(spec):
+        if feature_model.is_feature_model(spec):
             return feature_model.read_tokenizer(spec)
         return FolderTokenizer(spec.folder / "tokenizer.json")
 
@@ -195,7 +195,3 @@ class NumpyModel:
                 self._programs.popitem(last=False)
         self._programs[shape] = found
         return found
-
-
-def _is_features(spec: ModelSpec) -> bool:
-    return spec.weights_file == feature_model.WEIGHTS_FILE

@@ -10,6 +10,10 @@ DEFAULT_EMBEDDER: Final = "bge-small-en-v1.5-int8"
 DEFAULT_RERANKER: Final = "ms-marco-MiniLM-L-12-v2-int8"
 # The first use of a model may have to download it; a caller waits this long, in seconds, before `LeaseTimeout`.
 LEASE_TIMEOUT_S: Final = 300.0
+# How a hybrid search takes a feature model's list beside BM25's, where nobody says: it then helps, and as an equal of
+# BM25's it harms (backends/README.md, Feature models).
+FEATURES_FUSION: Final = "minmax"
+FEATURES_WEIGHTS: Final = {"lexical": 1.0, "dense": 0.2}
 WRITE_CHUNK_DOCUMENTS: Final = 1000
 EMBED_CHUNK_DOCUMENTS: Final = 256
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 import numpy as np
 
 from backends.errors import InferenceError, InvalidInput, UnknownModel
+from backends.feature_model import is_feature_model
 from lifecycle import LifecycleError
 from lifecycle.hold import Hold
 from vectorsearch import config
@@ -149,6 +150,9 @@ class Searcher:
         options, origin, outdated = self._filled(query, options, embedder)
         vector, wanted, weights = options.get("vector"), options.get("filter"), options.get("weights")
         fusion, rrf_k = options.get("fusion"), options.get("rrf_k")
+        says_how = any(given is not None for given in (fusion, rrf_k, weights))
+        if not says_how and embedder is not None and is_feature_model(embedder):
+            fusion, weights = config.FEATURES_FUSION, config.FEATURES_WEIGHTS
         on_error = options.get("on_rerank_error", "degrade")
         rerankers = self._desk.resolve(
             options.get("rerank"),

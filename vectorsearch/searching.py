@@ -79,7 +79,8 @@ class Searching:
             filter: what a document's metadata must be, `{"lang": "en", "year": {"$gte": 2020}}`, for every retriever;
                 see `index.filters.parse_filter`.
             mode: `hybrid`, `dense`, `lexical`, or `auto`: hybrid where there is an embedder or a vector, else lexical.
-            fusion: how hybrid lists are merged: by ranks, `rrf`, or by scores, `minmax` or `zscore`. None is `rrf`.
+            fusion: how hybrid lists are merged: by ranks, `rrf`, or by scores, `minmax` or `zscore`. None is `rrf`; but
+                with a feature model, if weights and rrf_k are None too, it is `minmax` with a weight of 0.2 for dense.
             weights: weight of each retriever in the fusion, `{"lexical": 1.0, "dense": 1.0}`.
             rrf_k: the constant of reciprocal rank fusion; 60 if None.
             phrases: texts whose words a document must hold side by side; the search is then by words alone.

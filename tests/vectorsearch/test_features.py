@@ -130,3 +130,20 @@ def test_command_fits_and_indexes_and_searches(tmp_path: Path) -> None:
     refused = run("models", "fit-features", "--db", tmp_path / "none.db", "--json")
     assert refused.returncode == 1
     assert "no database" in refused.stderr
+
+
+def test_features_weigh_a_fifth_when_nobody_says_how_to_fuse(tmp_path: Path) -> None:
+    """With a feature model hybrid search takes scores, BM25's for most of it; what the caller says goes first."""
+    with plain(tmp_path / "db") as db:
+        fit_features(db, tmp_path / "m", dim=4)
+    with vectorsearch.open(tmp_path / "dense", embed=tmp_path / "m") as db:
+        db.add(ROWS)
+        found = db.search("reader")
+        assert found.plan.fusion == "minmax"
+        assert {r.kind: r.weight for r in found.plan.retrievers} == {"lexical": 1.0, "dense": 0.2}
+        assert "minmax  (1 lexical, 0.2 dense)" in str(db.explain("reader"))
+        assert [hit.id for hit in db.search_many(["reader"])[0]] == [hit.id for hit in found]
+        for options in ({"fusion": "rrf"}, {"rrf_k": 60.0}, {"weights": {"dense": 1.0}}):
+            plan = db.search("reader", **options).plan  # type: ignore[arg-type]  # one option at a time
+            assert plan.fusion == "rrf"
+            assert {r.weight for r in plan.retrievers} == {1.0}
