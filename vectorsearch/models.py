@@ -22,7 +22,7 @@ from vectorsearch.query.states import ModelState
 from vectorsearch.space import digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from backends.base import Task
     from backends.health import BackendHealth
@@ -106,11 +106,6 @@ class Models:
     def check_health(self, threshold: float = 0.1) -> tuple[BackendHealth, ...]:
         """Return the backends that let down more than this share of recent calls; see `Health.check_health`."""
         return self.manager.health.check_health(threshold)
-
-    def prefetch(self, refs: Iterable[ModelRef]) -> None:
-        """Start loading what a plan will need, if it isn't loaded."""
-        if wanted := tuple(refs):
-            self.manager.prefetch(wanted)
 
     def begin(self, spec: ModelSpec, model_config: ModelConfig) -> None:
         """Register a model with a config of its own; an eager one starts to load.
