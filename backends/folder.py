@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "camembert", "mpnet"}
 def read_folder(folder: Path, *, name: str | None = None, anew: bool = False) -> ModelSpec:
     """Return the model in this folder; what was read is remembered until a file's size or time changes.
 
-    With `anew` it is read whatever is remembered.
+    With `anew` weights and tokenizer are read whole, and what is remembered counts only if they still are the same.
 
     Raises:
         InvalidModel: a file that is needed is missing or damaged, or the model can't rank: the message says which.
@@ -56,14 +56,21 @@ def read_folder(folder: Path, *, name: str | None = None, anew: bool = False) ->
             + (f". {pickled} is a pickle, which can run code when it is read: {_UNPICKLE}" if pickled else "")
         )
     memory = cache_dir() / "folders" / f"{_state_of(folder, weights_file)}.json"
-    known = None if anew else _recall(memory)
-    if known is None:
+    known = _recall(memory)
+    if known is None or (anew and _digest(folder, known[1], known[0]) != known[0].digest):
         known = _examine(folder, weights_file)
-        _remember(memory, known)
-    return replace(known, name=name or folder.name, folder=folder)
+        _remember(memory, *known)
+    return replace(known[0], name=name or folder.name, folder=folder)
 
 
-def _examine(folder: Path, weights_file: str) -> ModelSpec:
+def _digest(folder: Path, paths: Iterable[str], answer: Answer | ModelSpec) -> str:
+    """Return the digest of these files, and of how the model's answers are read."""
+    settings = {field.name: getattr(answer, field.name) for field in fields(Answer)}
+    return digest_of({path: sha256_of(folder / path) for path in paths}, Answer(**settings))
+
+
+def _examine(folder: Path, weights_file: str) -> tuple[ModelSpec, list[str]]:
+    """Return the model, and the files that its digest covers."""
     config = _json(folder / "config.json")
     graph = signature.read(folder / weights_file) if weights_file.endswith(".onnx") else None
     architectures = config.get("architectures") or []
@@ -82,15 +89,17 @@ def _examine(folder: Path, weights_file: str) -> ModelSpec:
     weights = [weights_file, *(str(beside / path) for path in (graph.external if graph else ()))]
     # PyTorch serves these where the others serve the graph: both are the model.
     both = [*weights, "model.safetensors"] if graph and (folder / "model.safetensors").is_file() else weights
-    return ModelSpec(
+    covered = [*both, "tokenizer.json"]
+    spec = ModelSpec(
         name=folder.name,
         folder=folder,
-        digest=digest_of({path: sha256_of(folder / path) for path in [*both, "tokenizer.json"]}, answer),
+        digest=_digest(folder, covered, answer),
         weights_file=weights_file,
         weights_nbytes=sum((folder / path).stat().st_size for path in weights)
         + (graph.unpacked_nbytes if graph else 0),
         **asdict(answer),
     )
+    return spec, covered
 
 
 def _embedder(folder: Path, config: dict[str, Any], graph: signature.Signature | None) -> Answer:
@@ -169,17 +178,17 @@ def _state_of(folder: Path, weights_file: str) -> str:
     return state_key((*paths, *beside))
 
 
-def _recall(memory: Path) -> ModelSpec | None:
+def _recall(memory: Path) -> tuple[ModelSpec, list[str]] | None:
     try:
-        fields = json.loads(memory.read_text(encoding="utf-8"))
-        return ModelSpec(**fields | {"folder": Path(fields["folder"])})
+        stored = json.loads(memory.read_text(encoding="utf-8"))
+        return ModelSpec(**stored["spec"] | {"folder": Path(stored["spec"]["folder"])}), stored["covered"]
     except (OSError, ValueError, TypeError, KeyError):
         return None  # not there, or written by another version: read the folder again
 
 
-def _remember(memory: Path, spec: ModelSpec) -> None:
-    fields = asdict(spec) | {"folder": str(spec.folder)}
+def _remember(memory: Path, spec: ModelSpec, covered: list[str]) -> None:
+    stored = {"spec": asdict(spec) | {"folder": str(spec.folder)}, "covered": covered}
     try:
-        write_atomically(memory, json.dumps(fields))
+        write_atomically(memory, json.dumps(stored))
     except OSError:
         return  # a cache that can't be written costs time, not answers
