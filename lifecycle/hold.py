@@ -35,7 +35,9 @@ class Hold:
     def __init__(self, manager: ModelManager, refs: Iterable[ModelRef], timeout_s: float = 30.0) -> None:
         self._manager = manager
         self._lease = manager.lease_set(refs, timeout_s)
-        self._answered = threading.Event()
+        self._answered: threading.Event | None = (
+            None  # and how to withdraw: both are of a set that has to be waited for
+        )
         self._withdraw: Callable[[], None] | None = None
 
     @property
@@ -48,6 +50,7 @@ class Hold:
             for handle in self._lease.handles:
                 handle.hits -= 1  # the uses are counted, and this is none
         else:
+            self._answered = threading.Event()
             wait = self._manager.wait_for(self._lease, self._answered)
             wait.begin()
             self._withdraw = wait.withdraw
@@ -58,21 +61,22 @@ class Hold:
 
         A lease on one of them could otherwise wait behind the set, for room that only others can give.
         """
-        if self._withdraw is None or self._answered.is_set():
+        if self._withdraw is None or self._is_answered:
             return
         looked = threading.Event()
         self._manager.ping(looked.set)  # it takes its messages in order, so now it has seen the request
         looked.wait(_PING_TIMEOUT_S)
         if not all(self._manager.status(ref).state in _HAS_ROOM for ref in self._lease.refs):
-            self._give_up()
+            self._withdraw()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._give_up()
-        if self._withdraw is None or self._answered.is_set():
+        if self._withdraw is None or self._is_answered:
             self._lease.release()
-
-    def _give_up(self) -> None:
-        if self._withdraw is not None and not self._answered.is_set():
+        else:
             self._withdraw()
+
+    @property
+    def _is_answered(self) -> bool:
+        return self._answered is not None and self._answered.is_set()
