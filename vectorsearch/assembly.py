@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from backends.base import ModelSpec
     from lifecycle import ModelManager
+    from vectorsearch.index.index_budget import IndexBudget
     from vectorsearch.model_files import ModelFiles
     from vectorsearch.storage.registry import Registry
 
@@ -51,6 +52,7 @@ class Assembly:
     read_only: bool
     durable: bool
     rerank_cache_nbytes: int
+    index_budget: IndexBudget
 
     def open_root(self, choices: Choices, resources: contextlib.ExitStack) -> Database:
         """Open the store's own database, which closes its tenants' and then `resources` when it is closed."""
@@ -78,6 +80,7 @@ class Assembly:
         stored = stored_settings(folder)
         made_with = stored or CollectionSettings()
         models = Models(self.manager, self.backend, tenant=tenant)
+        resources.callback(models.close)
         registration = Registration(models, self.registry, self.files, read_only=self.read_only)
         embedder = _embedder(models, choices.embed, stored, default)
         settings = CollectionSettings(
@@ -87,7 +90,9 @@ class Assembly:
             lexical=choices.lexical if choices.lexical != DEFAULT else made_with.lexical,
             dense=choices.dense_index,
         )
-        collection = Collection.open(folder, settings, read_only=self.read_only, durable=self.durable)
+        collection = Collection.open(
+            folder, settings, read_only=self.read_only, durable=self.durable, index_budget=self.index_budget
+        )
         resources.push(contextlib.closing(collection))
         # Only now: this process is the one that writes, so what a cut-off run has left may be swept.
         tenants = make_tenants() if make_tenants else None

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vectorsearch.index.base import DenseIndex, LexicalIndex
+    from vectorsearch.index.index_budget import IndexBudget
     from vectorsearch.index.keeper import Keeper
     from vectorsearch.storage.new_vectors import Make
     from vectorsearch.storage.store import OnConflict
@@ -69,12 +70,13 @@ class Collection:
         *,
         read_only: bool = False,
         durable: bool = True,
+        index_budget: IndexBudget | None = None,
     ) -> Self:
         """Open the collection in the folder `path`, or make one. The caller closes it.
 
         `settings` of None takes those that it was made with. With `read_only` any number of processes may read beside
         one that writes; they see its commits. `durable=False` is for a folder that is thrown away: nothing waits for
-        the disk, and the indexes are kept in memory.
+        the disk, and the indexes are kept in memory. Collections that share an `index_budget` share its memory.
 
         Raises:
             NotADatabase, NewerFormat: the folder holds something that can't be opened; nothing in it was changed.
@@ -89,7 +91,7 @@ class Collection:
         except BaseException:
             store.close()
             raise
-        return cls(store, agreed, *open_indexes(store, agreed, in_memory=not durable))
+        return cls(store, agreed, *open_indexes(store, agreed, in_memory=not durable, budget=index_budget))
 
     @property
     def settings(self) -> CollectionSettings:

@@ -14,6 +14,7 @@ from lifecycle import ModelManager
 from vectorsearch import config
 from vectorsearch.assembly import DEFAULT, Assembly, Choices
 from vectorsearch.collection import stored_settings
+from vectorsearch.index.index_budget import IndexBudget
 from vectorsearch.model_files import ModelFiles
 from vectorsearch.query.request import is_count
 from vectorsearch.storage.registry import Registry
@@ -36,6 +37,7 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
     lexical: str = DEFAULT,
     dense_index: str = "auto",
     rerank_cache_nbytes: int = 0,
+    index_budget_nbytes: int | None = None,
     read_only: bool = False,
     manager: ModelManager | None = None,
 ) -> Database:
@@ -54,6 +56,8 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
         lexical: `tantivy`, or `rank-bm25` (the reference, in memory, for small collections).
         dense_index: `auto`, `exact`, `Flat`, or `HNSW32`; derived, so it may change between openings.
         rerank_cache_nbytes: how many bytes of rerank scores are remembered, by model, query and text; 0 is none.
+        index_budget_nbytes: what the indexes of this database and its tenants may take in memory together; beyond it
+            those used least recently are closed, and open again when they are used. None is no limit.
         read_only: open beside a process that writes.
         manager: a lifecycle manager to share between databases; it stays open when the database is closed.
 
@@ -71,6 +75,8 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
     budget_nbytes = _budget(budget_nbytes, manager)
     if not is_count(rerank_cache_nbytes):
         raise InvalidInput(f"rerank_cache_nbytes is {rerank_cache_nbytes!r}: it is a number of bytes, 0 or more")
+    if index_budget_nbytes is not None and not is_count(index_budget_nbytes):
+        raise InvalidInput(f"index_budget_nbytes is {index_budget_nbytes!r}: it is a number of bytes, 0 or more")
     if folder is not None:
         stored_settings(folder)  # refuses what is no database before anything is made
     with contextlib.ExitStack() as resources:
@@ -86,6 +92,7 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
             read_only=read_only,
             durable=scratch is None,
             rerank_cache_nbytes=rerank_cache_nbytes,
+            index_budget=IndexBudget(index_budget_nbytes),
         )
         choices = Choices(embed=embed, rerank=rerank, language=language, lexical=lexical, dense_index=dense_index)
         return assembly.open_root(choices, resources)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends import catalogue, registry
 from backends.base import ModelSpec
-from backends.errors import CannotServe, InvalidInput, MissingExtra, UnknownModel
+from backends.errors import CannotServe, InvalidInput, MissingExtra, UnknownModel, VectorSearchError
 from backends.selection import found_by
 from backends.text_model import TextLoader
 from lifecycle import ModelRef
 from lifecycle.calibration import costs
+from lifecycle.errors import ManagerClosed
 from lifecycle.profile import profiled_nbytes
 from lifecycle.text_chain import text_chain
 from rerank import LeasedCrossEncoder
@@ -20,6 +22,7 @@ from vectorsearch import config
 from vectorsearch.encoder import Encoder
 from vectorsearch.query.states import ModelState
 from vectorsearch.space import digest_of
+from vectorsearch.storage.errors import DatabaseClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from backends.health import BackendHealth
     from backends.selection import Choice, Workload
     from lifecycle import Chain, ModelConfig, ModelManager
+    from vectorsearch.results import SearchResult
 
 
 class Models:
@@ -49,12 +53,28 @@ class Models:
         self._lock = threading.RLock()
         self._chains: dict[tuple[str, Workload], tuple[Choice, Chain]] = {}  # by digest
         self._configs: dict[str, ModelConfig] = {}  # by digest
+        self._forgotten: set[str] = set()  # digests of what was registered: a search may come late with one
+        self._changes = 0
+        self._closed = False
 
     def use_registered(
         self, find: Callable[[str], tuple[ModelSpec, ModelConfig] | None], names: Callable[[], Sequence[str]]
     ) -> None:
         """Look names up by `find` before the catalogue; `names` are those that it knows."""
         self._find_registered, self._registered_names = find, names
+
+    def steadily(self, work: Callable[[], SearchResult]) -> SearchResult:
+        """Return `work()`, done again if it suffered from a registered model being exchanged or forgotten under it."""
+        while True:
+            begun = self._changes
+            try:
+                result = work()
+            except VectorSearchError:
+                if begun == self._changes:
+                    raise
+            else:
+                if begun == self._changes or not result.degraded:
+                    return result
 
     def resolve(self, model: str | Path | ModelSpec, task: Task) -> ModelSpec:
         """Return the spec of a catalogue name, a folder, or a spec, checked for its task; downloads nothing.
@@ -118,15 +138,26 @@ class Models:
             if self._configs.get(spec.digest) != model_config or (known and known[1].refs[0].name != spec.name):
                 self.forget(spec.digest)
             self._configs[spec.digest] = model_config
+            self._forgotten.discard(spec.digest)
         self._chain(spec, "query")
 
     def forget(self, digest: str) -> None:
         """Unregister a model; what only it used is unloaded once its open leases have ended."""
         with self._lock:
+            self._changes += 1  # first: who fails from now on finds that it has moved
+            self._forgotten.add(digest)
             chains = [self._chains.pop(key) for key in list(self._chains) if key[0] == digest]
             self._configs.pop(digest, None)
             for ref in {ref for _, chain in chains for ref in chain.refs}:
                 self.manager.unregister(ref)
+
+    def close(self) -> None:
+        """Register nothing more; a tenant's models are forgotten, as only its own database uses them."""
+        with self._lock:
+            self._closed = True
+            with suppress(ManagerClosed):  # a shared one may be closed before
+                for digest, _ in list(self._chains) if self.tenant else ():
+                    self.forget(digest)
 
     def nbytes_of(self, spec: ModelSpec) -> int:
         """Return the bytes that the model is expected to take on the backend that a query would begin with.
@@ -160,6 +191,10 @@ class Models:
         if known is not None:
             return known
         with self._lock:
+            if self._closed:
+                raise DatabaseClosed("the database is closed: open it again")
+            if spec.checked and spec.digest in self._forgotten:
+                raise UnknownModel(f"model {spec.name!r} is not registered any more: register it again")
             if workload != "query":
                 self._chain(spec, "query")  # first, so that what queries use goes by the model's own name
             if (spec.digest, workload) not in self._chains:

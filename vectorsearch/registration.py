@@ -109,23 +109,30 @@ class Registration:
         """
         self._require_writable()
         spec = self._checked(name, source, task)
-        with self._lock, self._files.copied(replace(spec, name=name)) as stored:
-            before = self._rows.get(name)
-            if before is not None and before.digest != stored.digest:
-                self._require_unused(before)
-            row = ModelRow(self._tenant, name, stored.digest, _settings(stored.task, source, config))
-            rows = {**self._rows, name: row}
-            try:  # loaded and tried while the name still means the other one
-                self._settle(row.digest, rows)
-                self._try(stored)
-                self._registry.put_model(row)
-            except BaseException:
-                self._settle(row.digest, self._rows)
-                raise
-            self._rows = rows
-            if before is not None and before.digest != row.digest:
-                self._settle(before.digest, rows)
+        with self._lock:
+            try:
+                with self._files.copied(replace(spec, name=name)) as stored:
+                    row = ModelRow(self._tenant, name, stored.digest, _settings(stored.task, source, config))
+                    self._exchange(stored, row)
+            finally:
+                self._sweep()
         return RegisteredModel.of(row)
+
+    def _exchange(self, stored: ModelSpec, row: ModelRow) -> None:
+        """Load a model and try it while the name means the one before; then let it mean this one, and forget that."""
+        before, rows = self._rows.get(row.name), {**self._rows, row.name: row}
+        if before is not None and before.digest != row.digest:
+            self._require_unused(before)
+        try:
+            self._settle(row.digest, rows)
+            self._try(stored)
+            self._registry.put_model(row)
+        except BaseException:
+            self._settle(row.digest, self._rows)
+            raise
+        self._rows = rows
+        if before is not None and before.digest != row.digest:
+            self._settle(before.digest, rows)
 
     def unregister(self, name: str) -> None:
         """Forget a model; searches under way end with it, then it is unloaded, and its files go if nobody uses them.
@@ -143,6 +150,7 @@ class Registration:
             self._registry.remove_model(self._tenant, name)
             self._rows = {other: kept for other, kept in self._rows.items() if other != name}
             self._settle(row.digest, self._rows)
+            self._sweep()
 
     def _checked(self, name: str, source: str | Path, task: str) -> ModelSpec:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -189,14 +197,17 @@ class Registration:
         return known
 
     def _settle(self, digest: str, rows: Mapping[str, ModelRow]) -> None:
-        """Let the manager know a model as the names that mean it have it, or not at all; drop files that none means."""
+        """Let the manager know a model as the names that mean it have it, or not at all."""
         first = next((row for row in rows.values() if row.digest == digest), None)
         if first is not None:
             self._models.begin(self._spec(first), _in_force(digest, rows))
         else:
             self._models.forget(digest)
             self._specs = {key: spec for key, spec in self._specs.items() if key[0] != digest}
-            self._files.keep_only(row.digest for row in self._registry.models())
+
+    def _sweep(self) -> None:
+        """Drop the files of models that nobody has registered."""
+        self._files.keep_only(row.digest for row in self._registry.models())
 
 
 def _in_force(digest: str, rows: Mapping[str, ModelRow]) -> ModelConfig:

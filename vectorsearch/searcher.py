@@ -94,6 +94,11 @@ class Searcher:
     def _search(
         self, query: str | None, options: SearchOptions, embedder: ModelSpec | None, *, counted: bool = False
     ) -> SearchResult:
+        return self._models.steadily(lambda: self._search_once(query, options, embedder, counted=counted))
+
+    def _search_once(
+        self, query: str | None, options: SearchOptions, embedder: ModelSpec | None, *, counted: bool
+    ) -> SearchResult:
         clock = self._models.manager.clock
         begun = clock()
         plan, request, rerankers = self._plan(query, options, embedder, counted=counted)

@@ -186,9 +186,6 @@ class Tenants:
             if folder.exists():
                 folder.rename(removed)
             self._registry.remove_tenant(name)
-            for ref in self._manager.registered():
-                if ref.tenant == name:
-                    self._manager.unregister(ref)
             self._manager.set_tenant(name)
             self._files.keep_only(row.digest for row in self._registry.models())
             shutil.rmtree(removed, ignore_errors=True)

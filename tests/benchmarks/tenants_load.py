@@ -70,11 +70,17 @@ class Load:
     """A store whose tenants have their documents and models, and the searches on it."""
 
     def __init__(self, db: vs.Database, models: list[Path]) -> None:
-        self._tenants = [db.tenant(folder.name) for folder in models]
-        self._scores = np.array([[tenant_models.true_scores(m, query, TEXTS) for query in QUERIES] for m in models])
-        for tenant, folder in zip(self._tenants, models, strict=True):
-            tenant.add({"id": str(i), "text": text, "metadata": {"of": folder.name}} for i, text in enumerate(TEXTS))
-            tenant.register_model(MODEL, folder, "cross-encoder")
+        self._db = db
+        with ThreadPoolExecutor(4) as pool:  # as services do: several tenants arrive at once
+            made = list(pool.map(self._make, models))
+        self._tenants = [tenant for tenant, _ in made]
+        self._scores = np.array([scores for _, scores in made])
+
+    def _make(self, folder: Path) -> tuple[vs.Database, NDArray[np.float32]]:
+        tenant = self._db.tenant(folder.name)
+        tenant.add({"id": str(i), "text": text, "metadata": {"of": folder.name}} for i, text in enumerate(TEXTS))
+        tenant.register_model(MODEL, folder, "cross-encoder")
+        return tenant, np.array([tenant_models.true_scores(folder, query, TEXTS) for query in QUERIES])
 
     @property
     def closest(self) -> float:
@@ -104,6 +110,11 @@ class Load:
         outcome.most_off = max(outcome.most_off, off)
         outcome.wrong["wrong_answers"] += len(result) != DEPTH or off > TOLERANCE
         outcome.wrong["degraded"] += bool(result.degraded)
+
+
+def tell(phase: str) -> None:
+    """Say what is going on, to whoever watches a long run."""
+    print(f"{time.strftime('%H:%M:%S')} {phase} …", file=sys.stderr, flush=True)
 
 
 def zipf(tenants: int, length: int) -> NDArray[np.int64]:
@@ -150,10 +161,13 @@ def measure(models: list[Path], *, room: int, length: int, threads: int) -> tupl
         vs.open(folder, embed=None, rerank=None, backend="onnx", manager=manager) as db,
     ):
         manager.subscribe(lambda _: outcome.charged.append(manager.snapshot().charged_nbytes))
+        tell("tenants and models are registered")
         load = Load(db, models)
+        tell("the trace is served")
         before = manager.snapshot().counters
         seconds = serve(load, trace, threads, outcome)
         after = manager.snapshot()
+        tell("each tenant is served alone")
         resident = psutil.Process().memory_info().rss
         for number in [n for n in range(len(models)) for _ in ("cold", "warm")]:
             load.search(number, 0, alone)

@@ -41,6 +41,10 @@ class DerivedIndex(Protocol):
     def save(self, *, durable: bool) -> None:
         """Write what a later opening can start from, if there is enough new to be worth it."""
 
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes that it takes in memory, files that are mapped included."""
+
     def info(self) -> dict[str, object]:
         """Return counts and how the index came to be: loaded, or built again and why."""
 

@@ -33,6 +33,11 @@ class RowVectors:
     alive: NDArray[np.bool_]
 
     @property
+    def nbytes(self) -> int:
+        """Return the bytes of all three arrays."""
+        return self.matrix.nbytes + self.rows.nbytes + self.alive.nbytes
+
+    @property
     def n_live(self) -> int:
         """Return how many vectors a search can find."""
         return int(self.alive.sum())
@@ -133,6 +138,12 @@ class ExactIndex:
 
     def save(self, *, durable: bool) -> None:
         """Do nothing: the store's own vectors are read on opening."""
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the vectors."""
+        _, tail = self._state
+        return tail.nbytes if tail else 0
 
     def info(self) -> dict[str, object]:
         """Return counts."""

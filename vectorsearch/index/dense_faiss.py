@@ -144,6 +144,11 @@ class FaissIndex:
         with writing(self._folder):
             self._save(self._folder, *self._built, durable=durable)
 
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of base and tail."""
+        return sum(part.nbytes for part in (self._state.base, self._state.tail) if part is not None)
+
     def info(self) -> dict[str, object]:
         """Return counts, and whether the base was read from disk or why not."""
         base, tail = self._state.base, self._state.tail

@@ -49,6 +49,16 @@ class Base:
     recall: float = 1.0
 
     @property
+    def nbytes(self) -> int:
+        """Return the bytes of vectors or codes, of a graph's links, and of the rows."""
+        per_vector = _storage(self.index).code_size + self.rows.itemsize + self.alive.itemsize
+        links = 0
+        if self.plan.family == "graph":
+            graph = self.index.hnsw
+            links = 4 * graph.neighbors.size() + 8 * graph.offsets.size()
+        return links + len(self.rows) * int(per_vector + (8 if self.plan.family == "lists" else 0))
+
+    @property
     def n_live(self) -> int:
         """Return how many vectors a search can find."""
         return self.live.size

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from vectorsearch.index.base import BuildsAside, DerivedIndex
 from vectorsearch.storage import manifest
-from vectorsearch.storage.errors import IndexUnwritable
+from vectorsearch.storage.errors import DatabaseClosed, IndexUnwritable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from vectorsearch.index.base import Advance
+    from vectorsearch.index.index_budget import IndexBudget
     from vectorsearch.storage.store import Store
 
 I = TypeVar("I", bound=DerivedIndex)  # noqa: E741 -- the kind of index
@@ -30,26 +31,36 @@ class Keeper(Generic[I]):
     Many threads may ask for `current()`. Whoever finds the index behind the store brings it up, the others wait for
     that and nothing else: a search on an index that is up to date takes no lock. What takes long, such as a graph over
     many vectors, is then made by a thread of its own and swapped in: no search waits for it.
+
+    An index that was given out is never closed under its user: the keeper only lets go of it. `budget` may have it let
+    go of one that is not used; the next use opens it again.
     """
 
-    def __init__(self, store: Store, open_index: Callable[[Path | None], I], folder: Path | None) -> None:
+    def __init__(
+        self, store: Store, open_index: Callable[[Path | None], I], folder: Path | None, *, budget: IndexBudget
+    ) -> None:
         self._store = store
         self._open_index = open_index
         self._folder = folder
+        self._budget = budget
+        self.last_use = 0
         # Protects opening, catching up, adopting and saving; the store's locks are taken inside it.
         self._lock = threading.Lock()
         self._index: I | None = None
         self._fault: Exception | None = None  # why index or files are not as they should be
         self._builder: threading.Thread | None = None  # makes the heavy part aside; takes the lock to swap it in
         self._stopping = threading.Event()
+        budget.join(self)
 
     def current(self) -> I:
         """Return the index with every change in it that was committed before the call."""
+        self.last_use = self._budget.next_use()
         index = self._index
         if index is None or index.seq < self._store.seq:
             with self._lock:
                 index = self._caught_up(_ignore, build=False)
                 self._build_beside(index)
+            self._budget.settle(self)
         return index
 
     def complete(self, advance: Advance | None = None) -> I:
@@ -60,13 +71,13 @@ class Keeper(Generic[I]):
             if isinstance(index, BuildsAside) and index.outgrown:
                 self._apply(index, advance or _ignore, build=True)
                 self._save(index)
+        self._budget.settle(self)
         return index
 
     def opened(self) -> I:
         """Return the index as it is, opened if need be."""
         with self._lock:
-            self._index = self._index or self._open_index(self._folder)
-            return self._index
+            return self._opened()
 
     def save(self) -> None:
         """Bring the index up to date and make its files last.
@@ -89,15 +100,14 @@ class Keeper(Generic[I]):
         """
         self._wait_for_builder()
         with self._lock:
-            old, self._index = self._index, None  # if this fails, the next search starts over
+            self._index = None  # if this fails, the next search starts over
             if self._folder is not None and not self._store.read_only:
                 shutil.rmtree(self._folder, ignore_errors=True)
             fresh = self._open_index(self._folder)
             self._apply(fresh, advance or _ignore, build=True)
             fresh.save(durable=True)
             self._index, self._fault = fresh, None
-            if old is not None:
-                old.close()
+        self._budget.settle(self)
 
     def copy_files(self, folder: Path) -> None:
         """Copy the index's files, if there are any, below `folder`: they fit a copy of the store that is made later."""
@@ -115,24 +125,47 @@ class Keeper(Generic[I]):
         """Return what the index says of itself; an index that was not used yet isn't opened for it."""
         index = self._index
         if index is None:
-            return {"state": "not opened yet"}
+            return {"state": "closed while idle" if self.last_use else "not opened yet"}
         behind = self._store.seq - index.seq
         building = {"state": "building beside searches"} if self._builder is not None else {}
         fault = {} if self._fault is None else {"fault": str(self._fault) or type(self._fault).__name__}
         return {**index.info(), "seq": index.seq, "behind": behind, **building, **fault}
 
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes that the index takes, 0 if it is closed."""
+        index = self._index
+        return 0 if index is None else index.nbytes
+
+    def release(self) -> bool:
+        """Close the index, unless it is being changed or only memory holds it; the next use opens it again."""
+        if self._folder is None or self._builder is not None or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._index is not None:
+                self._save(self._index)
+            self._index = None
+            self._store.trim()
+        finally:
+            self._lock.release()
+        return True
+
     def close(self) -> None:
-        """Close the index without writing anything; a second call does nothing."""
+        """Let go of the index without writing anything; a second call does nothing."""
         self._stopping.set()
         self._wait_for_builder()
         with self._lock:
-            index, self._index = self._index, None
-            if index is not None:
-                index.close()
+            self._index = None
+        self._budget.leave(self)
+
+    def _opened(self) -> I:
+        if self._stopping.is_set():
+            raise DatabaseClosed("the database is closed: open it again")
+        self._index = self._index or self._open_index(self._folder)
+        return self._index
 
     def _caught_up(self, advance: Advance, *, build: bool) -> I:
-        index = self._index or self._open_index(self._folder)
-        self._index = index
+        index = self._opened()
         if index.seq >= self._store.seq:
             return index
         try:
@@ -140,9 +173,7 @@ class Keeper(Generic[I]):
         except IndexUnwritable as exc:
             index = self._in_memory(exc, advance, build=build)
         except BaseException:
-            # It may hold half a change; the files still hold a whole one.
-            self._index = None
-            index.close()
+            self._index = None  # it may hold half a change; the files still hold a whole one
             raise
         self._save(index)
         return index
@@ -161,8 +192,6 @@ class Keeper(Generic[I]):
         """Serve from memory where the derived files can't be written, as on a full disk: the store has everything."""
         self._fault = fault
         self._folder = None
-        if self._index is not None:
-            self._index.close()
         index = self._index = self._open_index(None)
         self._apply(index, advance, build=build)
         return index

@@ -9,6 +9,7 @@ from backends.errors import InvalidInput
 from vectorsearch.index.base_plan import base_plan
 from vectorsearch.index.dense_exact import ExactIndex
 from vectorsearch.index.dense_faiss import FaissIndex
+from vectorsearch.index.index_budget import IndexBudget
 from vectorsearch.index.keeper import Keeper
 
 if TYPE_CHECKING:
@@ -37,9 +38,12 @@ def check_settings(settings: CollectionSettings) -> None:
 
 
 def open_indexes(
-    store: Store, settings: CollectionSettings, *, in_memory: bool
+    store: Store, settings: CollectionSettings, *, in_memory: bool, budget: IndexBudget | None
 ) -> tuple[Keeper[LexicalIndex], Keeper[DenseIndex]]:
-    """Return the keepers of both indexes; their files are below the store's folder unless `in_memory`."""
+    """Return the keepers of both indexes; their files are below the store's folder unless `in_memory`.
+
+    What they take in memory counts in `budget`, whoever else shares it.
+    """
 
     def lexical(folder: Path | None) -> LexicalIndex:
         analyzer = Analyzer(settings.language)
@@ -60,7 +64,8 @@ def open_indexes(
         )
 
     folder = None if in_memory else store.folder
+    budget = budget or IndexBudget()
     return (
-        Keeper(store, lexical, folder and folder / "lexical"),
-        Keeper(store, dense, folder and folder / "dense"),
+        Keeper(store, lexical, folder and folder / "lexical", budget=budget),
+        Keeper(store, dense, folder and folder / "dense", budget=budget),
     )

@@ -53,10 +53,15 @@ class ReadPool:
             if not keep:
                 conn.close()
 
+    def trim(self) -> None:
+        """Close the idle connections: each keeps pages that it has read, up to 2 MB."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for conn in idle:
+            conn.close()
+
     def close(self) -> None:
         """Close the idle connections now and each lent one when it comes back."""
         with self._lock:
             self._closed = True
-            idle, self._idle = self._idle, []
-        for conn in idle:
-            conn.close()
+        self.trim()

@@ -92,15 +92,16 @@ def test_a_search_is_answered_when_a_base_is_being_built(tmp_path: Path, monkeyp
 def test_the_base_is_given_up_when_the_collection_is_closed_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Closing a keeper ends its builder at the next batch, and nothing of the half-made base is kept."""
+    """Closing a reader, which has nothing to write, ends its builder at the next batch, and nothing of it is kept."""
     gate = Gate(monkeypatch)
-    with Collection.open(tmp_path / "db", GRAPH) as collection:
-        collection.write(documents(3000))
-        collection.dense(vectors(1)[0], 1)
+    with Collection.open(tmp_path / "db", GRAPH) as writer:
+        writer.write(documents(3000))
+        reader = Collection.open(tmp_path / "db", GRAPH, read_only=True)
+        reader.dense(vectors(1)[0], 1)
         assert gate.reached.wait(WAIT_S)
-        closing = threading.Thread(target=collection._dense.close)
+        closing = threading.Thread(target=reader.close)
         closing.start()
-        assert collection._dense._stopping.wait(WAIT_S)
+        assert reader._dense._stopping.wait(WAIT_S)
         gate.opened.set()
         closing.join(WAIT_S)
         assert not closing.is_alive()
