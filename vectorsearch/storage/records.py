@@ -69,6 +69,7 @@ def check_dims(records: Sequence[Record], dim: int | None, *, rows: Sequence[int
     Raises:
         DimensionMismatch: a vector's length isn't `dim`, or not that of the batch's first vector.
     """
+    others = "those before it have" if dim is None else "the database has"
     for number, record in zip(range(len(records)) if rows is None else rows, records, strict=True):
         if record.dim is None:
             continue
@@ -76,7 +77,7 @@ def check_dims(records: Sequence[Record], dim: int | None, *, rows: Sequence[int
             dim = record.dim
         elif record.dim != dim:
             raise DimensionMismatch(
-                f"row {number}, id {record.id!r}: the vector has {record.dim} dimensions, the database has {dim}: "
+                f"row {number}, id {record.id!r}: the vector has {record.dim} dimensions, {others} {dim}: "
                 "embed with the model that the database was made with, or make a new database"
             )
     return dim

@@ -110,6 +110,19 @@ def test_cold_models_are_prefetched_when_all_fit_together() -> None:
     assert plan_search(request, replace(STATE, budget_nbytes=100 * MIB)).prefetch == ()
 
 
+def test_plan_names_each_model_once_and_whether_all_fit() -> None:
+    """The models of the stages that are asked first, in the stages' order; together they fit to the byte or not."""
+    request = SearchRequest(query="a", rerank=reranked("reranker"))
+    plan = plan_search(request, replace(STATE, budget_nbytes=110 * MIB))
+    assert [model.name for model in plan.models] == ["embedder", "reranker"]
+    assert plan.together
+    assert not plan_search(request, replace(STATE, budget_nbytes=110 * MIB - 1)).together
+    stages = RerankRequest((RerankStage(names=("reranker",), depth=9), RerankStage(names=("reranker",), depth=3)))
+    twice = plan_search(replace(request, rerank=stages), replace(STATE, rerankers=(RERANKER, RERANKER)))
+    assert [model.name for model in twice.models] == ["embedder", "reranker"]
+    assert plan_search(SearchRequest(query="a", mode="lexical"), STATE).models == ()
+
+
 def test_plan_says_what_it_leaves_out_when_a_model_never_fits() -> None:
     """With less room than one model, both stages are left out, and the plan says so before it runs."""
     request = SearchRequest(query="a", rerank=reranked("reranker"))

@@ -80,8 +80,10 @@ def test_a_vector_is_refused_when_its_length_is_another() -> None:
     records = to_records(
         [Document("a", "", vector=np.ones(3, np.float32)), Document("b", "", vector=np.ones(4, np.float32))]
     )
-    with pytest.raises(DimensionMismatch, match=r"row 1, id 'b': the vector has 4 dimensions, the database has 3"):
+    with pytest.raises(DimensionMismatch, match=r"row 1, id 'b': the vector has 4 dimensions, those before it have 3"):
         check_dims(records, None)
+    with pytest.raises(DimensionMismatch, match=r"row 7, id 'a': the vector has 3 dimensions, the database has 5"):
+        check_dims(records, 5, rows=[7, 8])
     assert check_dims(records[:1], None) == 3
     assert check_dims([], 7) == 7
     for shape in ((2, 2), (0,), ()):
