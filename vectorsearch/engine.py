@@ -58,6 +58,7 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
         rerank_cache_nbytes: how many bytes of rerank scores are remembered, by model, query and text; 0 is none.
         index_budget_nbytes: what the indexes of this database and its tenants may take in memory together; beyond it
             those used least recently are closed, and open again when they are used. None is no limit.
+            `Database.info` tells what each takes.
         read_only: open beside a process that writes.
         manager: a lifecycle manager to share between databases; it stays open when the database is closed.
 

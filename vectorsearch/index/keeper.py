@@ -129,7 +129,7 @@ class Keeper(Generic[I]):
         behind = self._store.seq - index.seq
         building = {"state": "building beside searches"} if self._builder is not None else {}
         fault = {} if self._fault is None else {"fault": str(self._fault) or type(self._fault).__name__}
-        return {**index.info(), "seq": index.seq, "behind": behind, **building, **fault}
+        return {**index.info(), "memory_nbytes": index.nbytes, "seq": index.seq, "behind": behind, **building, **fault}
 
     @property
     def nbytes(self) -> int:

@@ -91,6 +91,7 @@ def test_idle_tenants_indexes_are_closed_when_they_take_too_much(folder: Path) -
 
         assert [found(number) for number in (0, 1)] == ["7", "7"]
         assert [is_open(tenant, "dense") for tenant in tenants] == [True, True, False]
+        assert tenants[1].info()["dense"]["memory_nbytes"] == DENSE_NBYTES
         assert [found(number) for number in (0, 2)] == ["7", "7"]
         assert [is_open(tenant, "dense") for tenant in tenants] == [True, False, True]
         assert tenants[1].info()["dense"] == {"state": "closed while idle"}
