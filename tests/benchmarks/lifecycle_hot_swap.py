@@ -1,11 +1,14 @@
-"""Switch models under load: a naive registry, its patched form, and ours.
+"""Switch models under load: a naive registry, its patched form, and ours, used in two ways.
 
-    python tests/benchmarks/lifecycle_hot_swap.py [--json] [--quick] [--plot FILE]
+    python tests/benchmarks/lifecycle_hot_swap.py [--json] [--quick] [--plot FILE] [--room both|one]
 
 100 clients, open loop (a latency counts from when the request was due), 40 requests a second in all, two real ONNX
 models of which one is meant to be active, a switch every 3 seconds, 60 seconds for each contender, in rounds of 10
-seconds that take turns. Once with a budget that holds both models and once with one that holds only one. `ours_still`
-never switches. 99th percentiles are compared round by round; the median of the ratios is told.
+seconds that take turns, each round beginning with another. Once with a budget that holds both models and once with one
+that holds only one. `ours` has both models registered and leases the active one: with room for both, a switch loads
+nothing once each has been active. `replace` has one name whose model is replaced, `patched` and `naive` a map: with
+these each switch loads a model and unloads one. `ours_still` never switches. `p99_ms` is of all requests of a
+contender, and so are the ratios.
 An answer is wrong if it is that of no model that was active at any time between the request's start and its end.
 Targets: ours without errors, timeouts or wrong answers; with room for both, its p99 at most twice its own without
 switching, and below the patched form's.
@@ -13,17 +16,18 @@ switching, and below the patched form's.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from lifecycle_measuring import GraphLoader, Meter, finish, parse_options, quantiles_ms, write_graph
-from lifecycle_registries import TIMEOUT_S, Naive, Ours, Patched
+from lifecycle_registries import TIMEOUT_S, Naive, Ours, Patched, Replace
 
 from lifecycle import LeaseTimeout
 
@@ -34,6 +38,7 @@ CLIENTS = 100
 RATE = 40.0
 SWITCH_EVERY_S = 3.0
 LAYERS = 8  # 32 MB, some 3 ms a request on one core: 40 a second leave room for the loads
+KINDS: dict[str, Any] = {"naive": Naive, "patched": Patched, "replace": Replace, "ours": Ours, "ours_still": Ours}
 
 
 @dataclass
@@ -41,7 +46,6 @@ class Outcome:
     """What became of a contender's requests, over all rounds."""
 
     points: list[tuple[float, float, str]] = field(default_factory=list)  # (due, latency, how it ended)
-    p99_ms: list[float] = field(default_factory=list)  # of each round
     switch_s: list[float] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -50,11 +54,10 @@ class Outcome:
         row: dict[str, Any] = quantiles_ms([latency for _, latency, ended in self.points if ended == "served"])
         for ended in ("errors", "timeouts", "wrong_answers"):
             row[ended] = sum(point[2] == ended for point in self.points)
-        row["median_round_p99_ms"] = round(float(np.median(self.p99_ms)), 1)
         row["requests"] = row.pop("n") + row["errors"] + row["timeouts"] + row["wrong_answers"]
         row["switches"] = len(self.switch_s)
         row["median_switch_ms"] = round(1000 * float(np.median(self.switch_s)), 1) if self.switch_s else None
-        return row | {name: self.counts[name] for name in ("failed_switches", "overruns")}
+        return row | {name: self.counts[name] for name in ("loads", "failed_switches", "overruns")}
 
 
 class Round:
@@ -68,7 +71,6 @@ class Round:
     def run(self, due: np.ndarray, seconds: float, *, switching: bool) -> None:
         """Send a request at each of the times `due`, and switch meanwhile."""
         start = time.perf_counter()
-        before = len(self._outcome.points)
         offset = max((point[0] for point in self._outcome.points), default=0.0)
         threads = [
             threading.Thread(target=self._client, args=(start, due[index::CLIENTS], offset)) for index in range(CLIENTS)
@@ -79,7 +81,6 @@ class Round:
             thread.start()
         for thread in threads:
             thread.join()
-        self._outcome.p99_ms.append(1000 * float(np.quantile([p[1] for p in self._outcome.points[before:]], 0.99)))
 
     def _client(self, start: float, due: np.ndarray, offset: float) -> None:
         for when in due:
@@ -113,37 +114,43 @@ class Round:
             self._outcome.switch_s.append(time.perf_counter() - begun)
 
 
-def measure(folder: Path, seconds: float, rounds: int) -> tuple[dict[str, Any], dict[str, dict[str, Outcome]]]:
-    """Return the figures, and all that happened, by budget and contender."""
+def measure(folder: Path, seconds: float, rounds: int, rooms: list[str]) -> dict[str, dict[str, Outcome]]:
+    """Return all that happened, by budget and contender."""
     paths = {name: write_graph(folder / f"{name}.onnx", seed=ord(name), layers=LAYERS) for name in "AB"}
     nbytes = sum(path.stat().st_size for path in paths.values())
     answers = {name: GraphLoader(Meter(nbytes)).load_model(path).infer() for name, path in paths.items()}
-    kinds: dict[str, Any] = {"naive": Naive, "patched": Patched, "ours": Ours, "ours_still": Ours}
     outcomes: dict[str, dict[str, Outcome]] = {}
-    for budget, room in (("room_for_both", nbytes), ("room_for_one", nbytes // 2)):
-        outcomes[budget] = defaultdict(Outcome)
+    for room in rooms:
+        rows = outcomes[f"room_for_{room}"] = {name: Outcome() for name in KINDS}
         for number in range(rounds):
             rng = np.random.default_rng(number)
             due = np.cumsum(rng.exponential(1 / RATE, int(RATE * seconds * 2)))
-            for name, kind in kinds.items():
-                meter, outcome = Meter(room), outcomes[budget][name]
-                registry = kind(GraphLoader(meter), paths, roomy=budget == "room_for_both")
-                Round(registry, answers, outcome).run(due[due < seconds], seconds, switching=name != "ours_still")
+            turn = number % len(KINDS)
+            for name, kind in [*KINDS.items()][turn:] + [*KINDS.items()][:turn]:
+                meter = Meter(nbytes if room == "both" else nbytes // 2)
+                registry = kind(GraphLoader(meter), paths, roomy=room == "both")
+                Round(registry, answers, rows[name]).run(due[due < seconds], seconds, switching=name != "ours_still")
                 registry.close()
-                outcome.counts["overruns"] += meter.counts["overruns"]
-    figures: dict[str, Any] = {
-        budget: {name: outcome.figures() for name, outcome in rows.items()} for budget, rows in outcomes.items()
-    }
-    for budget, rows in figures.items():
-        for other in ("ours_still", "patched"):
-            pairs = zip(outcomes[budget]["ours"].p99_ms, outcomes[budget][other].p99_ms, strict=True)
-            rows[f"median_round_p99_ours_to_{other}"] = round(float(np.median([a / b for a, b in pairs])), 2)
-    return figures, outcomes
+                rows[name].counts["overruns"] += meter.counts["overruns"]
+                rows[name].counts["loads"] += meter.counts["loads"]
+    return outcomes
+
+
+def report(outcomes: dict[str, dict[str, Outcome]]) -> dict[str, Any]:
+    """Return the figures of every contender, and how ours compare."""
+    figures: dict[str, Any] = {}
+    for budget, rows in outcomes.items():
+        figures[budget] = told = {name: outcome.figures() for name, outcome in rows.items()}
+        for name, other in itertools.product(("ours", "replace"), ("ours_still", "patched")):
+            figures[budget][f"p99_{name}_to_{other}"] = round(told[name]["p99_ms"] / told[other]["p99_ms"], 2)
+    return figures
 
 
 def draw(plt: Any, outcomes: dict[str, dict[str, Outcome]]) -> None:
     """Plot each request: when it was due, how long it took, how it ended."""
-    _, axes = plt.subplots(2, 4, figsize=(13, 6), sharex=True, sharey=True, squeeze=False)
+    _, axes = plt.subplots(
+        len(outcomes), len(KINDS), figsize=(16, 3 * len(outcomes)), sharex=True, sharey=True, squeeze=False
+    )
     for row, (budget, contenders) in zip(axes, outcomes.items(), strict=True):
         for axis, (name, outcome) in zip(row, contenders.items(), strict=True):
             for ended, colour in (("served", "C0"), ("errors", "red"), ("timeouts", "black"), ("wrong_answers", "C1")):
@@ -156,13 +163,15 @@ def draw(plt: Any, outcomes: dict[str, dict[str, Outcome]]) -> None:
 
 def main() -> None:
     """Print the figures; fail if ours failed anybody."""
-    options = parse_options(__doc__)
+    options = parse_options(__doc__, room="both and one")
+    rooms = options.room.split(" and ")
     with tempfile.TemporaryDirectory() as folder:
-        figures, outcomes = measure(Path(folder), 10.0, 1 if options.quick else 6)
+        outcomes = measure(Path(folder), 10.0, 1 if options.quick else 6, rooms)
+    figures = report(outcomes)
     wrong: Counter[str] = Counter()
     for rows in figures.values():
         for name in ("errors", "timeouts", "wrong_answers", "failed_switches", "overruns"):
-            wrong[name] += rows["ours"][name] + rows["ours_still"][name]
+            wrong[name] += sum(rows[ours][name] for ours in ("ours", "replace", "ours_still"))
     finish(figures, options, wrong=dict(wrong), draw=lambda plt: draw(plt, outcomes))
 
 

@@ -137,14 +137,13 @@ class Patched:
         self._unload(self._active)
 
 
-class Ours:
+class Replace:
     """The manager of this package: one name, whose model is replaced."""
 
     def __init__(self, loader: GraphLoader, paths: dict[str, Path], *, roomy: bool) -> None:
         self._paths, self._roomy = paths, roomy
         self._keys = {name: InstanceKey(name, loader.name) for name in paths}
-        nbytes = sum(loader.estimate(path) for path in paths.values())
-        self._manager = ModelManager(nbytes if roomy else nbytes // 2)
+        self._manager = _manager(loader, paths, roomy=roomy)
         self._ref = ModelRef("bench", "active")
         self._manager.register(self._ref, paths["A"], loader, key=self._keys["A"])
         self.infer()
@@ -163,3 +162,37 @@ class Ours:
     def close(self) -> None:
         """Close the manager."""
         self._manager.close()
+
+
+class Ours:
+    """The manager of this package: a name for each model, and whether the other one stays is a matter of room."""
+
+    def __init__(self, loader: GraphLoader, paths: dict[str, Path], *, roomy: bool) -> None:
+        self._roomy = roomy
+        self._manager = _manager(loader, paths, roomy=roomy)
+        self._refs = {name: ModelRef("bench", name) for name in paths}
+        for name, path in paths.items():
+            self._manager.register(self._refs[name], path, loader, key=InstanceKey(name, loader.name))
+        self._active = "A"
+        self.infer()
+
+    def infer(self) -> float:
+        """Lease and run."""
+        with self._manager.lease(self._refs[self._active], TIMEOUT_S) as model:
+            return model.infer()
+
+    def switch(self, name: str) -> None:
+        """Have requests go to the other one as soon as it is loaded; at once, if it can't be loaded beside the old."""
+        if not self._roomy:
+            self._active = name
+        with self._manager.lease(self._refs[name], TIMEOUT_S):
+            self._active = name
+
+    def close(self) -> None:
+        """Close the manager."""
+        self._manager.close()
+
+
+def _manager(loader: GraphLoader, paths: dict[str, Path], *, roomy: bool) -> ModelManager:
+    nbytes = sum(loader.estimate(path) for path in paths.values())
+    return ModelManager(nbytes if roomy else nbytes // 2)
