@@ -92,7 +92,7 @@ class ModelHandle:
         """Close a lease from a finalizer: nothing here takes a lock or calls back."""
         self._tokens.discard(token)
 
-    # The manager's side, under its lock.
+    # The keeper's side, on its thread.
 
     @property
     def refs(self) -> int:

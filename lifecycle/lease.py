@@ -92,7 +92,7 @@ class LeaseSet:
         return bool(self._is_open)
 
     def give(self, handles: tuple[ModelHandle, ...]) -> None:
-        """Open the lease on these handles; the manager calls it, under its lock."""
+        """Open the lease on these handles; the keeper calls it, on its thread."""
         self.handles = handles
         self._is_open = True
         for handle in handles:
