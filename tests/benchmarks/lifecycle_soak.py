@@ -8,7 +8,8 @@ is read after each unload; the slope is fitted to the last two thirds of the cyc
 first time. The positive control is the same child with a loader that keeps every model it made: it must be noticed, or
 the measurement is blind. A backend leaks if a cycle costs more than 2 % of what the control loses in one (10 % with
 --quick, whose nine cycles tell less), the slope's doubt (two standard errors) in its favour: what an allocator has
-given back at the moment of reading varies by tens of megabytes for NumPy and JAX.
+given back at the moment of reading varies by tens of megabytes for NumPy and JAX. `residue_mb` is what the manager has
+itself counted as kept; where it can count, it must have noticed the control too.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from lifecycle_measuring import finish, parse_options
 from backends import catalogue, registry, text_model
 from backends.entries import DEFAULT_EMBEDDER
 from lifecycle import ModelManager, ModelRef
+from lifecycle.residue import resident_nbytes
 
 LEAK_SHARE, QUICK_LEAK_SHARE = 0.02, 0.1  # of what the control loses in a cycle
 NOTICED_SHARE = 0.5  # of the weights: so much at least the control must be seen to lose
@@ -58,16 +60,16 @@ def served(backend: str, names: list[str]) -> str | None:
 def soak(backend: str, model_name: str, cycles: int, *, leak: bool) -> dict[str, Any]:
     """Return resident memory after each cycle, in MB, and its slope."""
     spec = catalogue.pull(model_name)
-    loader: Any = text_model.loader_for(spec, backend=backend)
+    loader: Any = text_model.TextLoader(registry.select(spec, backend=backend))
     series = []
-    with ModelManager(2 * loader.estimate(spec)) as manager:
+    with ModelManager(4 * cycles * loader.estimate(spec)) as manager:  # room for all that the control keeps
         manager.register(REF, spec, Hoarder(loader) if leak else loader)
         for _ in range(cycles):
             with manager.lease(REF) as model:
                 model.embed(TEXTS, kind="passage")
             manager.unload(REF)
             series.append(psutil.Process().memory_info().rss / 1e6)
-        left_charged = manager.snapshot().charged_nbytes
+        left = manager.snapshot()
     later = series[cycles // 3 :]
     line, covariance = np.polyfit(range(len(later)), later, 1, cov=True)
     slope, doubt = float(line[0]), 2 * float(covariance[0, 0]) ** 0.5
@@ -76,7 +78,8 @@ def soak(backend: str, model_name: str, cycles: int, *, leak: bool) -> dict[str,
         "weights_mb": round(spec.weights_nbytes / 1e6, 1),
         "slope_mb_per_cycle": round(slope, 3),
         "doubt_mb_per_cycle": round(doubt, 3),
-        "left_charged": left_charged,
+        "left_charged": left.charged_nbytes,
+        "residue_mb": round(sum(left.residue.values()) / 1e6, 1),
         "rss_mb": [round(value, 1) for value in series],
     }
 
@@ -117,6 +120,9 @@ def main() -> None:
         "leaking": sum(figure["leaks"] for name, figure in figures.items() if not name.endswith("leak")),
         "unnoticed": sum(not figure["leaks"] for name, figure in figures.items() if name.endswith("leak")),
         "left_charged": sum(figure["left_charged"] for figure in figures.values()),
+        "uncounted": sum(not figure["residue_mb"] for name, figure in figures.items() if name.endswith("leak"))
+        if resident_nbytes() is not None
+        else 0,
         "nothing_ran": int(not figures),
     }
     if left_out:
