@@ -32,9 +32,20 @@ class ArrowTable(Protocol):
 class DataFrame(Protocol):
     """A pandas.DataFrame, as far as it is used here."""
 
-    columns: Any
-    iloc: Any
-    index: Any
+    @property
+    def columns(self) -> Any:  # noqa: ANN401 -- pandas is untyped here
+        """Return the names of the columns."""
+
+    @property
+    def index(self) -> Any:  # noqa: ANN401 -- as above
+        """Return the names of the rows."""
+
+    @property
+    def iloc(self) -> Any:  # noqa: ANN401 -- as above
+        """Return what gives rows by their numbers."""
+
+    def reset_index(self) -> Any:  # noqa: ANN401 -- as above
+        """Return the frame with its index as a column."""
 
 
 Row: TypeAlias = "Mapping[str, Any] | Document"
@@ -95,7 +106,7 @@ def with_vectors(rows: Iterator[Row], vectors: Any) -> Iterator[Row]:  # noqa: A
 
 def _frame_rows(frame: DataFrame) -> Iterator[Mapping[str, Any]]:
     if frame.index.name in ID_FIELDS and frame.index.name not in frame.columns:
-        frame = frame.reset_index()  # type: ignore[attr-defined]  # pandas is untyped here
+        frame = frame.reset_index()
     for start in range(0, len(frame.index), _TABLE_ROWS):
         part = frame.iloc[start : start + _TABLE_ROWS]
         # Of Python's own types, and None for NaN, NaT and NA.
