@@ -47,7 +47,7 @@ def admit(draft: Draft) -> None:
         else:
             if missing and entry.deadline > draft.now:
                 _make_room(draft, entry, missing, earlier)
-            fits = not missing or _fits(draft, missing, earlier)
+            fits = not missing or _fits(draft, missing, earlier, entry.tenants)
         if fits:
             held = [draft.live(key) or draft.reserve(key, eager=False) for key in entry.keys]
             draft.hold(entry, tuple(generation.number for generation in held))
@@ -70,7 +70,7 @@ def _hopeless(draft: Draft, entry: Admission) -> Exhausted | Broken | None:
         for g in draft.generations.values()
         if g.phase is Phase.QUARANTINED or (g.is_live and g.key not in entry.keys and _stays(draft, entry, g, others))
     ]
-    for tenant, quota in tenants.quotas(draft, missing):
+    for tenant, quota in tenants.quotas(draft, missing, entry.tenants):
         stays = sum(tenants.share(draft.models[g.key], g.charged_nbytes, tenant) for g in fixed)
         needed = sum(tenants.share(draft.models[key], draft.set_nbytes((key,)), tenant) for key in entry.keys)
         if needed > quota - stays:
@@ -88,19 +88,19 @@ def _stays(draft: Draft, entry: Admission, generation: Generation, others: set[i
 def no_room(draft: Draft, entry: Admission) -> Exhausted:
     """Say why an admission without patience gets nothing: a tenant's quota, or the budget."""
     missing = {key for key in entry.keys if draft.live(key) is None}
-    for tenant, quota in tenants.quotas(draft, missing):
+    for tenant, quota in tenants.quotas(draft, missing, entry.tenants):
         needed = tenants.wanted(draft, tenant, missing)
         if tenants.charged(draft, tenant) + needed > quota:
             return Exhausted(needed, tenant)
     return Exhausted(draft.set_nbytes(entry.keys))
 
 
-def _fits(draft: Draft, missing: set[InstanceKey], earlier: _Earlier) -> bool:
+def _fits(draft: Draft, missing: set[InstanceKey], earlier: _Earlier, asking: Collection[str] = ()) -> bool:
     """Return whether the keys fit now, without taking what an earlier admission waits for."""
-    for tenant, quota in tenants.quotas(draft, missing):
+    for tenant, quota in tenants.quotas(draft, missing, asking):
         if tenants.charged(draft, tenant) + tenants.wanted(draft, tenant, missing) > quota:
             return False
-    can_follow = choose(draft, missing | earlier.missing, earlier.admissions, [], missing)[1]
+    can_follow = choose(draft, missing | earlier.missing, earlier.admissions, [], missing, asking=asking)[1]
     return draft.nbytes(missing) <= draft.free and can_follow
 
 
@@ -110,15 +110,18 @@ def choose(
     claims: Collection[int],
     pool: list[policy.Candidate],
     concerned: Iterable[InstanceKey],
+    *,
+    asking: Collection[str] = (),
 ) -> tuple[list[int], bool]:
     """Return who of a pool must leave so that these keys can load, and whether that is enough; if not, it is everybody.
 
-    What is leaving or claimed counts as gone. Quotas come first (those of all tenants that use the concerned keys),
-    since only a tenant's own instances can help there; what the budget needs beyond that comes from all.
+    What is leaving or claimed counts as gone. Quotas come first (those of the tenants that ask and use the concerned
+    keys, or of all that use them), since only a tenant's own instances can help there; what the budget needs beyond
+    that comes from all.
     """
     taken: dict[int, policy.Candidate] = {}
     enough = True
-    for tenant, quota in tenants.quotas(draft, concerned):
+    for tenant, quota in tenants.quotas(draft, concerned, asking):
         shares = {c.number: _share(draft, c, tenant) for c in pool}
         short = tenants.charged(draft, tenant, claims) + tenants.wanted(draft, tenant, missing) - quota
         own = [replace(c, nbytes=shares[c.number]) for c in pool if shares[c.number] and c.number not in taken]
@@ -159,12 +162,13 @@ def _pool(draft: Draft, missing: Collection[InstanceKey], protected: set[Instanc
 def _make_room(draft: Draft, entry: Admission, missing: set[InstanceKey], earlier: _Earlier) -> None:
     """Evict idle models and claim leased ones: the whole plan, or nothing if it would not be enough."""
     pool = _pool(draft, missing, earlier.keys | {*entry.keys, *entry.spared})
-    plan, is_enough = choose(draft, missing | earlier.missing, earlier.admissions | {entry.number}, pool, missing)
+    wanted, claims = missing | earlier.missing, earlier.admissions | {entry.number}
+    plan, is_enough = choose(draft, wanted, claims, pool, missing, asking=entry.tenants)
     for number in plan if is_enough else ():
         draft.put(draft.generations[number], claimed_by=entry.number)
     # A claimed model is closed at its last release, unless the room has come from elsewhere by then.
     idle = draft.claimed_and_idle(entry)
-    for number in choose(draft, missing | earlier.missing, earlier.admissions, idle, missing)[0]:
+    for number in choose(draft, wanted, earlier.admissions, idle, missing, asking=entry.tenants)[0]:
         draft.evict(draft.generations[number])
 
 

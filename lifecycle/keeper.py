@@ -92,7 +92,8 @@ class Keeper(Mailbox):
         self._tickets[ticket.number] = ticket
         ticket.keys, ticket.spared = ticket.lease.keys, ticket.lease.spared
         keys = tuple(dict.fromkeys(ticket.keys))
-        self.happen(signals.Request(ticket.number, keys, deadline, ticket.spared))
+        asking = frozenset(ref.tenant for ref in ticket.lease.refs)
+        self.happen(signals.Request(ticket.number, keys, deadline, ticket.spared, asking))
         ticket.lease.cold = not ticket.done.is_set()
 
     def keep(self, number: int, ttl_s: float) -> None:
@@ -214,7 +215,7 @@ class Keeper(Mailbox):
             self._watches.append((holds, reached))
 
     def _on_idle(self) -> None:
-        self._mail.put(self.tick)
+        self.send(self.tick)
 
     def tick(self) -> None:
         """Let time pass."""

@@ -27,12 +27,16 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A caller asks for a set of keys, until `deadline`; nothing of `spared` may be driven out for its sake."""
+    """A caller asks for a set of keys, until `deadline`; nothing of `spared` may be driven out for its sake.
+
+    It asks for `tenants`: their quotas bound the load, and no other's that shares a key; if they are empty, everyone's.
+    """
 
     admission: int
     keys: tuple[InstanceKey, ...]
     deadline: float
     spared: tuple[InstanceKey, ...] = ()
+    tenants: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,8 @@ class Generation:
 class Admission:
     """A caller that waits for a set of keys. `generations` is None until the set's room is reserved.
 
-    The instances of `spared` must not leave for its sake: it is to replace one of them.
+    The instances of `spared` must not leave for its sake: it is to replace one of them. The quotas of `tenants` bound
+    its loads; if there are none, those of all that use its keys.
     """
 
     number: int
@@ -177,6 +178,7 @@ class Admission:
     deadline: float
     generations: tuple[int, ...] | None = None
     spared: tuple[InstanceKey, ...] = ()
+    tenants: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,11 +47,10 @@ def users(draft: Draft, keys: Iterable[InstanceKey]) -> set[str]:
     return {tenant for key in keys for tenant in draft.models[key].tenants}
 
 
-def quotas(draft: Draft, keys: Iterable[InstanceKey]) -> list[tuple[str, int]]:
-    """Return the quota of every tenant that uses one of these keys and has one."""
-    settings = [
-        (tenant, draft.tenants[tenant].quota_nbytes) for tenant in users(draft, keys) if tenant in draft.tenants
-    ]
+def quotas(draft: Draft, keys: Iterable[InstanceKey], asking: Collection[str] = ()) -> list[tuple[str, int]]:
+    """Return the quota of every tenant that uses one of these keys and has one; of those that ask, if any does."""
+    concerned = users(draft, keys).intersection(asking or draft.tenants)
+    settings = [(tenant, draft.tenants[tenant].quota_nbytes) for tenant in concerned if tenant in draft.tenants]
     return sorted((tenant, quota) for tenant, quota in settings if quota is not None)
 
 

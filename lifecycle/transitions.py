@@ -35,11 +35,12 @@ def _apply(draft: Draft, event: signals.Input) -> None:  # noqa: C901, PLR0912 -
     match event:
         case signals.Register(key, nbytes, config, users):
             known = draft.models.get(key) or Model(key, nbytes, config)
+            draft.shrinking |= known.tenants != users and draft.live(key) is not None  # everybody's part has changed
             draft.models[key] = replace(known, config=config, tenants=users, retired=False)
             if config.load_policy is LoadPolicy.EAGER:
                 draft.wish(key, eager=True)
-        case signals.Request(number, keys, deadline, spared):
-            entry = Admission(number, keys, draft.now, deadline, spared=spared)
+        case signals.Request(number, keys, deadline, spared, asking):
+            entry = Admission(number, keys, draft.now, deadline, spared=spared, tenants=asking)
             draft.queue.append(entry)
             why = signals.Closed() if draft.closing else pressure.hopeless(draft, entry)
             if why is not None:
@@ -198,13 +199,18 @@ def _let_go(draft: Draft) -> None:
 
 
 def _shrink(draft: Draft) -> None:
-    """Evict idle models for a lowered budget or quota: what it takes, or all and, later, whatever becomes idle."""
+    """Evict idle models for a lowered budget or quota: what it takes, or all and, later, whatever becomes idle.
+
+    For a quota nothing leaves that a tenant uses which is within its own.
+    """
     if draft.shrinking:
-        idle = [candidate for candidate in draft.candidates(frozenset()) if candidate.idle]
-        victims, _ = admission.choose(draft, (), (), idle, draft.models)
-        over = [
+        over = {
             tenant for tenant, quota in tenants.quotas(draft, draft.models) if tenants.charged(draft, tenant) > quota
-        ]
+        }
+        idle = [candidate for candidate in draft.candidates(frozenset()) if candidate.idle]
+        if draft.free >= 0:
+            idle = [c for c in idle if over.issuperset(draft.models[draft.generations[c.number].key].tenants)]
+        victims, _ = admission.choose(draft, (), (), idle, draft.models)
         draft.shrinking = draft.free < 0 or bool(over)
         for number in victims:
             draft.evict(draft.generations[number])

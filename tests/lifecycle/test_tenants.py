@@ -149,9 +149,11 @@ def test_shared_instance_is_charged_in_parts_when_tenants_share_it(bench: MakeBe
     assert told.by_tenant == {"t": 2, "u": 3}
     assert told.charged_nbytes == 4
     b.manager.set_tenant("u", quota_nbytes=2)
+    assert resident(b) == {"W"}
+    use(b, "u", "A")
     assert resident(b) == {"uA"}
     use(b, "t", "W")
-    assert resident(b) == {"W"}
+    assert resident(b) == {"uA", "W"}
 
 
 def test_idle_models_leave_when_a_quota_is_lowered(bench: MakeBench) -> None:
@@ -165,6 +167,55 @@ def test_idle_models_leave_when_a_quota_is_lowered(bench: MakeBench) -> None:
         assert resident(b) == {"tA"}
     b.until(lambda state: not state.shrinking)
     assert resident(b) == set()
+
+
+def test_idle_models_leave_when_a_tenant_joins_what_another_has_loaded(bench: MakeBench) -> None:
+    """Its part counts at once; what it joined stays, since a tenant uses it that is within its own quota."""
+    b = bench(10)
+    b.manager.set_tenant("u", quota_nbytes=3)
+    add(b, "t", "W", 4, digest="W")
+    use(b, "t", "W")
+    for name in "AB":
+        add(b, "u", name)
+        use(b, "u", name)
+    add(b, "u", "W", 4, digest="W")
+    assert resident(b) == {"W", "uB"}
+    assert b.manager.snapshot().by_tenant == {"t": 2, "u": 3}
+    b.manager.pin(ModelRef("u", "B"))
+    add(b, "u", "V", 4, digest="V")
+    add(b, "t", "V", 4, digest="V")
+    use(b, "t", "V")
+    use(b, "u", "V")
+    assert resident(b) == {"W", "V", "uB"}
+
+
+def test_a_model_leaves_when_nobody_else_pays_a_part_of_it(bench: MakeBench) -> None:
+    """A tenant that is alone with it now is charged for all of it, and its quota has no room for that."""
+    b = bench(10)
+    b.manager.set_tenant("u", quota_nbytes=3)
+    for tenant in "tu":
+        add(b, tenant, "W", 4, digest="W")
+    use(b, "u", "W")
+    assert resident(b) == {"W"}
+    b.manager.unregister(ModelRef("t", "W"))
+    assert resident(b) == set()
+    with pytest.raises(QuotaExhausted):
+        use(b, "u", "W")
+
+
+def test_nobody_is_refused_when_the_quota_of_who_shares_has_no_room(bench: MakeBench) -> None:
+    """A quota bounds its tenant's own loads: another that uses the same weights loads them, and is told nothing."""
+    b = bench(10)
+    b.manager.set_tenant("u", quota_nbytes=2)
+    add(b, "u", "A", 2)
+    b.manager.pin(ModelRef("u", "A"))
+    use(b, "u", "A")
+    for tenant in "tu":
+        add(b, tenant, "W", 2, digest="W")
+    with pytest.raises(QuotaExhausted):
+        use(b, "u", "W")
+    use(b, "t", "W")
+    assert resident(b) == {"uA", "W"}
 
 
 @pytest.mark.parametrize(
