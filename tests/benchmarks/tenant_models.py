@@ -48,21 +48,21 @@ def make(folder: Path, count: int) -> list[Path]:
     return tenants
 
 
-def true_scores(folder: Path, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-    """Return the model's logits, float32[n]."""
+def true_scores(folder: Path, queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float32]:
+    """Return the model's logits for each query and text, float32[queries, texts]."""
     import onnxruntime  # noqa: PLC0415 - heavy
     from tokenizers import Tokenizer  # noqa: PLC0415 - as above
 
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_padding()
-    rows = tokenizer.encode_batch([(query, text) for text in texts])
+    rows = tokenizer.encode_batch([(query, text) for query in queries for text in texts])
     feeds = {
         "input_ids": np.array([row.ids for row in rows]),
         "attention_mask": np.array([row.attention_mask for row in rows]),
         "token_type_ids": np.array([row.type_ids for row in rows]),
     }
-    logits: NDArray[np.float32] = session.run(None, feeds)[0].ravel()
+    logits: NDArray[np.float32] = session.run(None, feeds)[0].reshape(len(queries), len(texts))
     return logits
 
 
