@@ -28,6 +28,10 @@ _COMMANDS = {
     "compare": ("compare:compare", "Measure and compare the runs of any engines, in TREC's format."),
     "info": ("info:info", "Show a database's settings, sizes, and the state of its derived files."),
     "rerank": ("rerank:rerank", "Order the candidates of any engine by a cross-encoder; needs no database."),
+    "train-reranker": (
+        "train:train",
+        "Train a reranker of your own on judged queries, and compare it with the one that it starts from.",
+    ),
     "reindex": (
         "reindex:reindex",
         "Embed every document again with another model, and exchange the vectors at once when all are there.",

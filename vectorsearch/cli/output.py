@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections import deque
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
@@ -17,7 +18,7 @@ from backends.errors import InvalidInput
 from vectorsearch.evaluation import figures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -197,6 +198,21 @@ class Meter:
         if 0 < rate < 1:
             return f"{1 / rate:.1f} s each"
         return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"  # noqa: PLR2004 -- digits
+
+
+@contextmanager
+def step_meters(units: Mapping[str, str]) -> Iterator[Callable[[str, int, int], None]]:
+    """Give a callback `(step, done, total)` that shows a bar for each step; `units` names what a step counts."""
+    with ExitStack() as stack:
+        meters: dict[str, Meter] = {}
+
+        def show(step: str, done: int, total: int) -> None:
+            if step not in meters:
+                stack.close()  # ends the bar of the step before
+                meters[step] = stack.enter_context(Meter(step, units[step]))
+            meters[step].update(done, total)
+
+        yield show
 
 
 def as_json_error(error: BaseException) -> dict[str, Any]:
