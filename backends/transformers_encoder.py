@@ -52,7 +52,7 @@ class TransformersEncoder:
         random = sorted(name for name in found["missing_keys"] if classify or "pooler" not in name)
         if random:
             raise InvalidModel(f"{folder} lacks the weights {random[:3]} of its architecture ({len(random)} in all)")
-        self._module: Any = module.eval().to(like.device)
+        self.module: Any = module.eval().to(like.device)  # public, so that it can be trained
         self.vocabulary = int(module.config.vocab_size)
         self._typed = "token_type_ids" in inspect.signature(module.forward).parameters
         self._classify = classify
@@ -61,7 +61,7 @@ class TransformersEncoder:
     def __call__(self, ids: Tensor, mask: Tensor | None, types: Tensor) -> Tensor:
         """Return [n, length, dim], or logits [n]; ids int64[n, length], mask bool or None."""
         seen = torch.ones_like(ids) if mask is None else mask.long()
-        answer = self._module(input_ids=ids, attention_mask=seen, **({"token_type_ids": types} if self._typed else {}))
+        answer = self.module(input_ids=ids, attention_mask=seen, **({"token_type_ids": types} if self._typed else {}))
         made: Tensor = answer.logits if self._classify else answer.last_hidden_state
         return made.flatten() if self._classify else made
 
@@ -78,19 +78,19 @@ class TransformersEncoder:
         }
         ids = torch.ones(2, 16, dtype=torch.long)
         mask = ids * (torch.arange(16) < torch.tensor([[16], [9]]))
-        usual = self._module.forward
+        usual = self.module.forward
 
         def forward(*given: Tensor) -> Tensor:
             made: Tensor = getattr(usual(**dict(zip(names, given, strict=True))), output)
             return made
 
         # On the module itself: a module around it would put its own name before that of each weight.
-        self._module.forward = forward
+        self.module.forward = forward
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the exporter is the older one, and says so; parity is checked
                 torch.onnx.export(
-                    self._module,
+                    self.module,
                     (ids, mask, 0 * ids)[: len(names)],
                     str(path),
                     dynamo=False,
@@ -102,4 +102,4 @@ class TransformersEncoder:
         except (RuntimeError, ValueError, TypeError, ImportError) as exc:
             raise InvalidModel(f"PyTorch can't express {path.parent.name} as an ONNX graph: {exc}") from exc
         finally:
-            del self._module.forward
+            del self.module.forward

@@ -76,7 +76,7 @@ def train(
         raise InvalidInput("there are no lists to learn from: give queries with documents that answer them")
     loop = load_trainer()
     with tempfile.TemporaryDirectory(prefix="train-") as scratch:
-        floats = _with_floats(base, Path(scratch))
+        floats = with_floats(base, Path(scratch))
         made = Path(scratch) / "trained"
         shutil.copytree(floats.folder, made, ignore=shutil.ignore_patterns("*.onnx", "onnx", SAFETENSORS, ".*"))
         ended = loop.fit(floats.folder, made, lists, validation=validation, plan=plan, on_step=on_step)
@@ -84,8 +84,13 @@ def train(
     return Trained(written.spec, base.name, ended, written.max_difference)
 
 
-def _with_floats(base: ModelSpec, scratch: Path) -> ModelSpec:
-    """Return the model with float32 weights; what is only a graph is exported into `scratch`."""
+def with_floats(base: ModelSpec, scratch: Path) -> ModelSpec:
+    """Return the model with weights that can be trained; what is only a graph is exported into `scratch`.
+
+    Raises:
+        InvalidModel: the graph's weights can't be told apart.
+        MissingExtra: PyTorch is not installed.
+    """
     catalogue.ensure(base)
     if (base.folder / SAFETENSORS).is_file():
         return base

@@ -32,6 +32,10 @@ _COMMANDS = {
         "train:train",
         "Train a reranker of your own on judged queries, and compare it with the one that it starts from.",
     ),
+    "distil-reranker": (
+        "distil:distil",
+        "Distil a small reranker from a large one, on a database's own documents, without judgments.",
+    ),
     "reindex": (
         "reindex:reindex",
         "Embed every document again with another model, and exchange the vectors at once when all are there.",

@@ -1,0 +1,208 @@
+"""Distil a small first stage for cascades from a cross-encoder, on text that nobody has judged.
+
+The student, a few of the teacher's layers, learns to compute what the teacher does of the first tokens of what a first
+stage finds for queries. It is then measured by what it keeps of the best that the teacher, who reads all, finds for
+queries that were held out.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from backends.errors import InvalidInput, MissingExtra
+from backends.export import export
+from backends.folder import read_folder
+from rerank.cross_encoder import CrossEncoder
+from rerank.distil_agreement import Agreement, agreement, blend
+from rerank.distil_queries import Pool
+from rerank.distil_student import write_student
+from rerank.train import with_floats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from backends.base import ModelSpec
+    from rerank.distil_training import Student, Training
+
+    Progress = Callable[[str, int, int], None]
+
+HEAD = 30  # ranks from which half of the texts to learn from come; the rest come from those below
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to distil.
+
+    Args:
+        layers: of the student, evenly spaced among the teacher's.
+        max_length: tokens that the student reads, query included.
+        pairs: of query and text to learn from.
+        texts_a_query: how many of a query's texts are learned from.
+        held_out: queries that are kept out, all of whose texts the teacher reads whole.
+        keep: how many of the student's best a second stage is to read.
+        minutes: for everything; what is reached by then counts.
+        seed: of what is drawn; on one machine the same seed gives the same model, unless time ran out.
+
+    Raises:
+        InvalidInput: a value is out of its range.
+    """
+
+    layers: int = 3
+    max_length: int = 128
+    pairs: int = 24_000
+    texts_a_query: int = 16
+    held_out: int = 20
+    keep: int = 15
+    minutes: float = 15.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        low = {"layers": 2, "max_length": 16, "pairs": 1, "texts_a_query": 2, "held_out": 1, "keep": 1, "seed": 0}
+        for name, least in low.items():
+            if getattr(self, name) < least:
+                raise InvalidInput(f"{name} is {getattr(self, name)}: it is at least {least}")
+        if not self.minutes > 0:
+            raise InvalidInput(f"minutes is {self.minutes}: it must be above 0")
+
+    @property
+    def queries(self) -> int:
+        """Return how many queries are wanted, those held out included."""
+        return self.held_out + -(-self.pairs // self.texts_a_query)
+
+
+DEFAULT_RECIPE = Recipe()
+
+
+@dataclass(frozen=True, slots=True)
+class Distilled:
+    """A student that was written, in Hugging Face layout with a graph beside it, and how it compares.
+
+    `held_out` is how far it agrees with the teacher on the held-out queries, `first_stage` how far the order
+    that it is given does, and `blended` both in equal parts. `parity` is how far graph and module are apart.
+    """
+
+    spec: ModelSpec
+    teacher: str
+    layers: tuple[int, ...]
+    queries: int
+    keep: int
+    training: Training
+    held_out: Agreement
+    first_stage: Agreement
+    blended: Agreement
+    parity: float
+    seconds: float
+
+
+def distil(
+    teacher: ModelSpec,
+    pools: Iterable[Pool],
+    folder: Path,
+    recipe: Recipe = DEFAULT_RECIPE,
+    *,
+    progress: Progress = lambda _step, _done, _total: None,
+) -> Distilled:
+    """Distil a teacher into the folder, which must not be there yet; `pools` are read one by one, held-out ones first.
+
+    `progress(step, done, total)` is called with `searching`, `scoring` and `training`.
+
+    Raises:
+        InvalidInput: the folder is there, the recipe can't be followed, or there are too few queries.
+        InvalidModel: the teacher's layers can't be told apart, or the graph differs from the module.
+        MissingExtra: PyTorch is not installed.
+    """
+    begun = time.monotonic()
+    if folder.exists():
+        raise InvalidInput(f"{folder} is already there: give another folder, or remove it")
+    make = _load_student()
+    with tempfile.TemporaryDirectory(prefix="distil-") as scratch:
+        whole = with_floats(teacher, Path(scratch))
+        made = Path(scratch) / "student"
+        layers = write_student(whole, made, recipe.layers, max_length=recipe.max_length)
+        held_out, learned = _gathered(pools, recipe, progress)
+        theirs = _told(whole, held_out, progress)
+        student = make(made, whole.folder, max_length=recipe.max_length)
+        training = student.train(
+            learned,
+            pairs=recipe.pairs,
+            seed=recipe.seed,
+            ends_at=begun + 60 * recipe.minutes,
+            check=lambda: agreement(student.score(held_out), theirs, keep=recipe.keep).tau,
+            progress=lambda done, total: progress("training", done, total),
+        )
+        ours, first = student.score(held_out), [pool.scores for pool in held_out]
+        student.save()
+        written = export(read_folder(made), folder, form="onnx")
+    return Distilled(
+        spec=written.spec,
+        teacher=teacher.name,
+        layers=layers,
+        queries=len(learned),
+        keep=recipe.keep,
+        training=training,
+        held_out=agreement(ours, theirs, keep=recipe.keep),
+        first_stage=agreement(first, theirs, keep=recipe.keep),
+        blended=agreement([*map(blend, ours, first)], theirs, keep=recipe.keep),
+        parity=written.max_difference,
+        seconds=time.monotonic() - begun,
+    )
+
+
+def _load_student() -> type[Student]:
+    try:
+        from rerank.distil_training import Student  # noqa: PLC0415  (heavy: imports PyTorch)
+    except ImportError as exc:
+        raise MissingExtra("distilling needs PyTorch: pip install 'vectorsearch[train]'") from exc
+    return Student
+
+
+def _gathered(pools: Iterable[Pool], recipe: Recipe, progress: Progress) -> tuple[list[Pool], list[Pool]]:
+    """Return the pools that are held out, whole, and those to learn from, of which a few texts are drawn."""
+    rng = np.random.default_rng(recipe.seed)
+    held_out: list[Pool] = []
+    learned: list[Pool] = []
+    for done, pool in enumerate(islice(pools, recipe.queries), 1):
+        if len(held_out) < recipe.held_out:
+            held_out.append(pool)
+        else:
+            learned.append(draw_texts(pool, recipe.texts_a_query, rng))
+        progress("searching", done, recipe.queries)
+    if not learned:
+        raise InvalidInput(
+            f"{len(held_out)} queries found anything to rank, and {recipe.held_out} are held out: give more queries "
+            "or documents, or hold out fewer"
+        )
+    return held_out, learned
+
+
+def _told(teacher: ModelSpec, held_out: Sequence[Pool], progress: Progress) -> list[NDArray[np.float32]]:
+    """Return the teacher's logits of all texts of these queries, read whole, by what serves it fastest."""
+    told = []
+    with CrossEncoder(teacher.folder, backend="torch") as model:
+        for done, pool in enumerate(held_out, 1):
+            told.append(model.score(pool.query, pool.texts))
+            progress("scoring", done, len(held_out))
+    return told
+
+
+def draw_texts(pool: Pool, n: int, rng: np.random.Generator) -> Pool:
+    """Return a pool of n of its texts, in their order: half of them from the head, and the query's source always."""
+    size = len(pool.texts)
+    if size <= n:
+        return pool
+    head = min(HEAD, size // 2)
+    chosen = set(rng.choice(head, min(n // 2, head), replace=False).tolist())
+    chosen |= {head + int(at) for at in rng.choice(size - head, n - len(chosen), replace=False)}
+    if pool.source is not None:
+        chosen.add(pool.source)
+    drawn = sorted(chosen)
+    return Pool(pool.query, tuple(pool.texts[at] for at in drawn), pool.scores[drawn])

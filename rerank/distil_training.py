@@ -1,0 +1,183 @@
+"""Train a student on what its teacher computes of the same tokens. Imports PyTorch.
+
+It learns the teacher's states at evenly spaced depths (Sun, Cheng, Gan and Liu, "Patient knowledge distillation for
+BERT model compression", EMNLP 2019), which say far more of each pair than one logit does, and how far a query's texts
+are apart: the mean over all pairs of them of the squared difference of margins (MarginMSE: Hofstätter, Althammer,
+Schröder, Sertkan and Hanbury, "Improving efficient neural ranking models with cross-architecture knowledge
+distillation", 2020), which is twice the variance of student minus teacher.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from backends.batching import collate
+from backends.pipeline import joined
+from backends.tokenizer import FolderTokenizer
+from backends.torch_model import find_device
+from backends.torch_precision import bfloat16_pays
+from backends.transformers_encoder import TransformersEncoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from backends.tokenizer import TokenRows
+    from rerank.distil_queries import Pool
+
+QUERIES_A_STEP = 4
+LEARNING_RATE = 5e-4
+WARM_UP = 0.1  # of all steps
+MARGINS_WEIGHT = 0.05  # beside the states, whose error is a share of their variance; margins are of some units
+CLIPPED_NORM = 1.0
+CHECKS = 8  # looks at the held-out queries
+PATIENCE = 2  # of them without a gain, after which training ends
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What a training did: steps run and planned, what each look at the held-out queries found, and what ended it.
+
+    `ended` is `done`, `no gain` or `time`.
+    """
+
+    steps: int
+    planned: int
+    checks: tuple[float, ...]
+    ended: str
+
+
+class Student:
+    """A student's module in training, and its teacher's; both read `max_length` tokens, query included."""
+
+    def __init__(self, folder: Path, teacher: Path, *, max_length: int) -> None:
+        self._folder = folder
+        self._max_length = max_length
+        self._tokenizer = FolderTokenizer(folder / "tokenizer.json")
+        device = find_device()
+        self._fast = bfloat16_pays(device)
+        like = torch.empty(0, device=device)
+        # Plain attention: the gradient of the fused one took nearly half of a step in bfloat16 (profiled once).
+        # No dropout: what the teacher computes is no label that could be learned by heart.
+        self._module: Any = TransformersEncoder(folder, like=like, classify=True, plain=True).module
+        like = like.to(torch.bfloat16) if self._fast else like
+        self._teacher: Any = TransformersEncoder(teacher, like=like, classify=True).module
+        self._module.base_model.embeddings.requires_grad_(requires_grad=False)  # they are the teacher's
+        self._parameters = [p for p in self._module.parameters() if p.requires_grad]
+        depth, layers = (int(each.config.num_hidden_layers) for each in (self._teacher, self._module))
+        self._copied = [round((at + 1) * depth / layers) for at in range(layers)]  # states[0] are the embeddings
+
+    def score(self, pools: Sequence[Pool]) -> list[NDArray[np.float32]]:
+        """Return the student's logits of each query's texts, float32[n]."""
+        with torch.inference_mode(), self._precision():
+            return [self._run(self._module, self._rows(pool)).logits[:, 0].float().cpu().numpy() for pool in pools]
+
+    def train(
+        self,
+        pools: Sequence[Pool],
+        *,
+        pairs: int,
+        seed: int,
+        ends_at: float,
+        check: Callable[[], float],
+        progress: Callable[[int, int], None],
+    ) -> Training:
+        """Train on about `pairs` of query and text, and keep the weights that `check` valued most.
+
+        The pools are read over and over, each time in another order. `ends_at` is a time of `time.monotonic`; what is
+        reached by then counts. `progress(done, total)` counts steps.
+        """
+        rng = np.random.default_rng(seed)
+        steps = -(-pairs // (QUERIES_A_STEP * max(len(pool.texts) for pool in pools)))
+        optimizer = torch.optim.AdamW(self._parameters, lr=LEARNING_RATE)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
+        waiting: list[int] = []
+        checks: list[float] = []
+        best, ended, step = self._weights(), "done", 0
+        for step in range(1, steps + 1):
+            while len(waiting) < min(QUERIES_A_STEP, len(pools)):
+                waiting += rng.permutation(len(pools)).tolist()
+            chosen, waiting = waiting[:QUERIES_A_STEP], waiting[QUERIES_A_STEP:]
+            self._step([self._rows(pools[at]) for at in chosen], optimizer)
+            schedule.step()
+            progress(step, steps)
+            late = time.monotonic() > ends_at
+            if late or step % max(1, steps // CHECKS) == 0 or step == steps:
+                checks.append(check())
+                best = self._weights() if checks[-1] >= max(checks) else best
+                if late or len(checks) - int(np.argmax(checks)) > PATIENCE:
+                    ended = "time" if late else "no gain"
+                    break
+        self._module.load_state_dict(best)
+        return Training(step, steps, tuple(checks), ended)
+
+    def save(self) -> None:
+        """Write the weights into the student's folder."""
+        self._module.save_pretrained(self._folder)
+
+    def _step(self, queries: Sequence[TokenRows], optimizer: torch.optim.Optimizer) -> None:
+        rows = joined(iter(queries))
+        sizes = [len(each.input_ids) for each in queries]
+        with torch.inference_mode():
+            told = self._run(self._teacher, rows, output_hidden_states=True)
+        with self._precision():
+            ours = self._run(self._module, rows, output_hidden_states=True)
+        # What inference mode made can't be kept for a gradient; a copy can.
+        pairs = zip(ours.logits[:, 0].float().split(sizes), told.logits[:, 0].float().clone().split(sizes), strict=True)
+        margins = torch.stack([margin_error(student, teacher) for student, teacher in pairs]).mean()
+        real = torch.from_numpy(np.arange(told.hidden_states[0].shape[1]) < rows.lengths[:, None])
+        real = real.to(margins.device)
+        states = torch.stack(
+            [
+                state_error(student[real], told.hidden_states[at][real].clone())
+                for student, at in zip(ours.hidden_states[1:], self._copied, strict=True)
+            ]
+        ).mean()
+        (states + MARGINS_WEIGHT * margins).backward()
+        torch.nn.utils.clip_grad_norm_(self._parameters, CLIPPED_NORM)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    def _run(self, module: Any, rows: TokenRows, **options: Any) -> Any:  # noqa: ANN401  (transformers' module and answer)
+        batch = collate(rows, np.arange(len(rows.input_ids)))
+        given = {name: torch.from_numpy(getattr(batch, name)).to(module.device) for name in self._takes(module)}
+        return module(**given, **options)
+
+    def _takes(self, module: Any) -> list[str]:  # noqa: ANN401  (as above)
+        has_types = getattr(module.config, "type_vocab_size", 0) > 0
+        return ["input_ids", "attention_mask", *(["token_type_ids"] if has_types else [])]
+
+    def _rows(self, pool: Pool) -> TokenRows:
+        return self._tokenizer.pairs(pool.query, pool.texts, self._max_length)
+
+    def _precision(self) -> AbstractContextManager[object]:
+        """Return what products are computed in: bfloat16 where that is faster, over weights in float32."""
+        return torch.autocast(self._module.device.type, torch.bfloat16) if self._fast else nullcontext()
+
+    def _weights(self) -> dict[str, torch.Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in self._module.state_dict().items()}
+
+
+def margin_error(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    """Return the mean over all pairs of texts of the squared difference of margins, of logits float32[n] each."""
+    return 2.0 * torch.var(student - teacher, correction=0)
+
+
+def state_error(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    """Return the squared error of states [n, dim], as a share of the teacher's variance."""
+    return torch.nn.functional.mse_loss(student.float(), teacher.float()) / teacher.float().var()
+
+
+def _rate(step: int, steps: int) -> float:
+    """Return the share of the learning rate: rising to 1, then falling to 0, in straight lines."""
+    warm = max(1, round(WARM_UP * steps))
+    return min((step + 1) / warm, (steps - step) / max(1, steps - warm))

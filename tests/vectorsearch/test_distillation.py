@@ -1,0 +1,155 @@
+"""Distilling from a database: a real teacher, student and graph, small ones, and what is registered."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from typer.testing import CliRunner
+
+import vectorsearch as vs
+from backends import catalogue
+from backends.errors import InvalidInput
+from rerank import CrossEncoder
+from rerank.distil import Recipe
+from vectorsearch.cli import app
+from vectorsearch.distillation import distil_reranker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from vectorsearch.distillation import Distillation
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+WORDS = [f"word{i}" for i in range(60)]
+SIZES = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64}
+RECIPE = Recipe(layers=2, max_length=24, pairs=400, texts_a_query=10, held_out=6, keep=5)
+
+
+def write_teacher(folder: Path) -> Path:
+    """Write a random cross-encoder over a few words; its weights are small, so that layers say nearly the same."""
+    vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))  # noqa: S106 -- no password
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    torch.manual_seed(1)
+    config = transformers.BertConfig(
+        **SIZES, vocab_size=len(vocabulary), num_labels=1, initializer_range=0.08, max_position_embeddings=64
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def documents(n: int) -> list[dict[str, Any]]:
+    """Return documents of some sentences of random words."""
+    rng = np.random.default_rng(2)
+
+    def sentence() -> str:
+        return " ".join(rng.choice(WORDS, 6)) + "."
+
+    return [{"id": f"d{i}", "title": sentence(), "text": f"{sentence()} {sentence()}"} for i in range(n)]
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_teacher(tmp_path_factory.mktemp("teacher"))
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[vs.Database]:
+    with vs.open(tmp_path / "db", embed=None) as database:
+        database.add(documents(80))
+        yield database
+
+
+def distilled(db: vs.Database, folder: Path, teacher: Path, **options: Any) -> Distillation:
+    return distil_reranker(db, folder, teacher=teacher, **{"recipe": RECIPE, **options})
+
+
+def test_student_is_registered_and_searched_with_when_it_keeps_enough(
+    db: vs.Database, tmp_path: Path, teacher: Path
+) -> None:
+    """A student keeps more of its teacher's best than the first stage does, is served by name, and reads as trained."""
+    steps: list[tuple[str, int, int]] = []
+    result = distilled(
+        db, tmp_path / "out", teacher, threshold=0.1, register="first", progress=lambda *at: steps.append(at)
+    )
+    made = result.distilled
+    assert result.registered == "first", result.verdict
+    assert made.held_out.kept > made.first_stage.kept
+    assert made.held_out.tau > 0.3
+    assert (made.layers, made.queries, made.spec.max_length) == ((0, 3), 40, 24)
+    assert made.parity < 1e-4
+    assert [step for step, done, total in steps if done == total] == ["searching", "scoring", "training"]
+    found = db.search(
+        "word1 word2", rerank=vs.Rerank(cascade=[vs.Rerank("first", depth=40), vs.Rerank(teacher, depth=5)])
+    )
+    assert not found.degraded
+    assert [stage.model for stage in found.stats if stage.stage.startswith("rerank")] == ["first", teacher.name]
+
+
+def test_student_is_not_registered_when_it_keeps_too_little(db: vs.Database, tmp_path: Path, teacher: Path) -> None:
+    """A student below the threshold is written and not registered, and the verdict says what it lacks."""
+    result = distilled(db, tmp_path / "out", teacher, threshold=1.0, register="first", recipe=replace(RECIPE, pairs=40))
+    assert result.registered is None
+    assert "wanted 100.0%" in result.verdict
+    assert db.registered_models() == ()
+    assert catalogue.resolve(tmp_path / "out").task == "cross-encode"
+
+
+def test_same_student_comes_out_when_the_seed_is_the_same(db: vs.Database, tmp_path: Path, teacher: Path) -> None:
+    """Equal seeds give equal scores, of the users' own queries too, whatever was distilled before."""
+    queries = [f"word{i} word{i + 1}" for i in range(40)]
+    scores = []
+    for name in ("a", "b"):
+        distilled(db, tmp_path / name, teacher, recipe=replace(RECIPE, pairs=80), queries=queries)
+        with CrossEncoder(tmp_path / name, backend="onnx") as model:
+            scores.append(model.score("word1", ["word2 word3", "word4"]))
+    np.testing.assert_array_equal(scores[0], scores[1])
+    assert scores[0][0] != scores[0][1]
+
+
+def test_nothing_is_written_when_there_is_too_little_to_learn_from(tmp_path: Path, teacher: Path) -> None:
+    """A database with too few documents is refused in words, and no folder is left."""
+    with vs.open(tmp_path / "db", embed=None) as db:
+        db.add(documents(1))
+        with pytest.raises(InvalidInput, match="queries found anything to rank"):
+            distilled(db, tmp_path / "out", teacher)
+    assert not (tmp_path / "out").exists()
+
+
+def test_folder_is_refused_before_the_work_when_it_is_there(db: vs.Database, tmp_path: Path, teacher: Path) -> None:
+    """What lies in a folder is not overwritten."""
+    with pytest.raises(InvalidInput, match="already there"):
+        distilled(db, tmp_path, teacher)
+
+
+def test_command_says_what_came_of_it_when_nothing_is_registered(
+    db: vs.Database, tmp_path: Path, teacher: Path
+) -> None:
+    """The command prints one JSON document, ends with 1 if a student isn't registered, and refuses unknown tenants."""
+    db.close()
+    out = tmp_path / "out"
+    asked = ["distil-reranker", "--db", str(tmp_path / "db"), "--teacher", str(teacher), "--layers", "2", "--json"]
+    ended = CliRunner().invoke(
+        app, [*asked, "--pairs", "100", "--threshold", "1", "--register", "first", "--out", str(out)]
+    )
+    assert ended.exit_code == 1, ended.output
+    facts = json.loads(ended.stdout)
+    assert facts["registered"] is None
+    assert facts["layers"] == [0, 3]
+    assert facts["held_out"].keys() == facts["blended"].keys() == facts["first_stage_alone"].keys()
+    assert (out / "model.onnx").is_file()
+    refused = CliRunner().invoke(app, [*asked, "--tenant", "nobody"])
+    assert refused.exit_code == 1
+    assert json.loads(refused.stdout)["error"]["type"] == "UnknownTenant"

@@ -1,0 +1,159 @@
+"""`vectorsearch distil-reranker`: a small first stage for cascades, from a database's own documents."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path  # noqa: TC003 -- typer reads it when it runs
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from rerank.distil import DEFAULT_RECIPE, Recipe
+from vectorsearch import config
+from vectorsearch.cli import output
+from vectorsearch.cli.group import FAILED
+from vectorsearch.cli.opening import DatabaseFolder, TenantName, open_existing
+from vectorsearch.cli.search import fetch_for_search
+from vectorsearch.distillation import DEPTH, THRESHOLD, distil_reranker
+from vectorsearch.evaluation.collections import read_queries
+
+if TYPE_CHECKING:
+    from rerank.distil_agreement import Agreement
+    from vectorsearch.database import Database
+    from vectorsearch.distillation import Distillation
+
+HELP = f"""Distil a small reranker from a large one, on a database's own documents, without judgments.
+
+It is a first stage: it orders the best {DEPTH} hits, so that the large one need only read the best of them. What it is
+asked in training are queries of your own, or titles and sentences of the documents. On queries that were held out it is
+compared with its teacher, and with [bold]--register[/] it is registered if it keeps enough of the teacher's best.
+
+[bold]Examples[/]
+
+  vectorsearch distil-reranker --db my.db --register first
+  vectorsearch distil-reranker --db my.db --tenant acme --queries asked.jsonl --layers 2 --minutes 5
+  vectorsearch evaluate --db my.db --queries q.jsonl --qrels q.tsv --system "rerank=default depth=100" --system "rerank=FOLDER>default depth=100>15"
+
+Exit code: 1 if it was to be registered and doesn't keep enough."""  # noqa: E501 -- a command is one line
+
+_UNITS = {"searching": "queries", "scoring": "queries", "training": "steps"}
+
+
+def distil(
+    *,
+    db: DatabaseFolder,
+    tenant: TenantName = None,
+    teacher: Annotated[
+        str, typer.Option(help="The large reranker: a name or a folder.", metavar="NAME")
+    ] = config.DEFAULT_RERANKER,
+    layers: Annotated[
+        int, typer.Option(help="Layers of the teacher that the student gets.", min=2, metavar="N")
+    ] = DEFAULT_RECIPE.layers,
+    queries: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSONL of _id and text: your own queries, without judgments.",
+            exists=True,
+            dir_okay=False,
+            metavar="FILE",
+        ),
+    ] = None,
+    pairs: Annotated[
+        int, typer.Option(help="Pairs of query and text to learn from.", min=1, metavar="N")
+    ] = DEFAULT_RECIPE.pairs,
+    minutes: Annotated[
+        float,
+        typer.Option(help="Time for everything; what is reached by then counts.", min=0.1, metavar="M"),
+    ] = DEFAULT_RECIPE.minutes,
+    seed: Annotated[int, typer.Option(help="Of all that is drawn.", min=0, metavar="N")] = DEFAULT_RECIPE.seed,
+    threshold: Annotated[
+        float,
+        typer.Option(help="Share of the teacher's best ten that it has to keep.", min=0, max=1, metavar="X"),
+    ] = THRESHOLD,
+    register: Annotated[
+        str | None, typer.Option(help="Register it under this name if it keeps that.", metavar="NAME")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder to write; by default the database's name with .student.", file_okay=False),
+    ] = None,
+    as_json: output.Json = False,
+) -> None:
+    """Distil, compare, and register if it is good enough."""
+    folder = out or db.with_name(f"{db.name}{f'.{tenant}' if tenant else ''}.student")
+    recipe = Recipe(layers=layers, pairs=pairs, minutes=minutes, seed=seed)
+    own = list(read_queries(queries).values()) if queries else []
+    with open_existing(db, tenant=tenant, writing=register is not None) as database:
+        fetch_for_search(database, "auto", teacher)
+        result = _distil_with_progress(
+            database, folder, teacher=teacher, queries=own, recipe=recipe, threshold=threshold, register=register
+        )
+    if as_json:
+        output.print_json(_facts(result))
+    else:
+        _print(result)
+    if register is not None and result.registered is None:
+        raise typer.Exit(FAILED)
+
+
+def _distil_with_progress(database: Database, folder: Path, **options: Any) -> Distillation:  # noqa: ANN401 -- passed on
+    with ExitStack() as stack:
+        meters: dict[str, output.Meter] = {}
+
+        def show(step: str, done: int, total: int) -> None:
+            if step not in meters:
+                stack.close()  # ends the bar of the step before
+                meters[step] = stack.enter_context(output.Meter(step, _UNITS[step]))
+            meters[step].update(done, total)
+
+        return distil_reranker(database, folder, **options, progress=show)
+
+
+def _facts(result: Distillation) -> dict[str, Any]:
+    """Return what came out, as plain values."""
+    made = result.distilled
+    return {
+        "folder": str(made.spec.folder),
+        "digest": made.spec.digest,
+        "nbytes": made.spec.weights_nbytes,
+        "teacher": made.teacher,
+        "layers": list(made.layers),
+        "queries": made.queries,
+        "training": asdict(made.training),
+        "held_out": _rounded(made.held_out),
+        "first_stage_alone": _rounded(made.first_stage),
+        "blended": _rounded(made.blended),
+        "graph_differs_by": float(f"{made.parity:.1g}"),
+        "seconds": round(made.seconds, 1),
+        "threshold": result.threshold,
+        "registered": result.registered,
+        "verdict": result.verdict,
+    }
+
+
+def _rounded(agreement: Agreement) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in asdict(agreement).items()}
+
+
+def _print(result: Distillation) -> None:
+    made = result.distilled
+    table = Table(box=box.SIMPLE_HEAD, title="on held-out queries", title_justify="left", title_style="dim")
+    table.add_column("")
+    for heading in ("best 10 kept", "first kept", f"best {made.keep} kept", "tau"):
+        table.add_column(heading, justify="right")
+    for name, agreed in (
+        ("student", made.held_out),
+        ("first stage alone", made.first_stage),
+        ("both, blend=0.5", made.blended),
+    ):
+        table.add_row(
+            name, f"{agreed.kept:.1%}", f"{agreed.first_kept:.1%}", f"{agreed.recall:.1%}", f"{agreed.tau:.3f}"
+        )
+    output.out.print(table)
+    facts = _facts(result)
+    output.print_facts({name: facts[name] for name in ("folder", "nbytes", "teacher", "layers", "queries", "seconds")})
+    output.out.print(Text(result.verdict, style="green" if result.registered else ""), soft_wrap=True)
