@@ -224,6 +224,9 @@ def degradations(result: SearchResult) -> list[str]:
     errors = {stage.stage: stage.error for stage in result.stats if stage.error}
     reasons = []
     for name in result.degraded:
+        if name.startswith("defaults:"):
+            reasons.append(f"its defaults are {result.plan.defaults}")
+            continue
         stage = "encode" if name.startswith("dense:") else name.partition(":")[0]
         detail = errors.get(stage, "its model doesn't fit into the memory budget" if name.endswith(":budget") else "")
         reasons.append(f"went without {name}{f': {detail}' if detail else ''}")

@@ -20,7 +20,7 @@ from vectorsearch.evaluation.significance import ALPHA, SEED
 from vectorsearch.evaluation.topics import Topics
 from vectorsearch.evaluation.tuning import FOLDS, MEASURE
 from vectorsearch.evaluation.tuning import tune as tune_database
-from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
+from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH, FUSION_DEPTH
 
 if TYPE_CHECKING:
     from vectorsearch.database import Database
@@ -56,7 +56,7 @@ def tune(
     ] = None,
     rerank: RerankName = None,
     depth: Annotated[
-        int, typer.Option(help="How many hits the reranker reads at most.", min=1, metavar="N")
+        int, typer.Option(help="How many hits the reranker reads at most.", min=1, max=FUSION_DEPTH, metavar="N")
     ] = DEFAULT_RERANK_DEPTH,
     metric: Annotated[str, typer.Option(help="A measure that ir-measures knows.", metavar="NAME")] = MEASURE,
     folds: Annotated[int, typer.Option(help="In how many parts the queries are cut.", min=2, metavar="N")] = FOLDS,

@@ -17,7 +17,7 @@ from vectorsearch.evaluation.evidence import fused, fusion_of, reranked
 from vectorsearch.evaluation.gathering import gather
 from vectorsearch.evaluation.metrics import canonical_names, deepest_cutoff, measure_queries
 from vectorsearch.evaluation.significance import SEED, require_scipy_stats
-from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
+from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH, FUSION_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -117,14 +117,7 @@ def tune(
     if not dry_run:
         db.defaults = db.defaults  # raises now, not after minutes, if nothing can be stored
     present = _present(db)
-    rerank = rerank or present.rerank
-    if present.rerank not in {None, rerank}:
-        raise InvalidInput(
-            f"the present defaults rerank with {present.rerank!r}, and {rerank!r} is to be tuned: reset them before"
-        )
-    settings = [present, *(each for each in candidates(db, rerank, depth) if each != present)]
-    if len(settings) == 1:
-        raise InvalidInput("there is no embedder and no reranker, so there is one way to search: name a reranker")
+    settings = _settings(db, present, rerank or present.rerank, depth)
     queries = {query_id: judged.queries[query_id] for query_id in judged.qrels}
     evidence = gather(db, queries, settings, cache=cache, on_progress=on_progress)
     values = measure_settings(evidence, judged.qrels, settings, measure)
@@ -147,6 +140,20 @@ def tune(
         return result
     db.defaults = _with_origin(db, result)
     return replace(result, stored=True)
+
+
+def _settings(db: Database, present: SearchDefaults, rerank: str | None, depth: int) -> list[SearchDefaults]:
+    """Return what is compared, the present defaults first."""
+    if present.rerank not in {None, rerank}:
+        raise InvalidInput(
+            f"the present defaults rerank with {present.rerank!r}, and {rerank!r} is to be tuned: reset them before"
+        )
+    if not 1 <= depth <= FUSION_DEPTH:
+        raise InvalidInput(f"depth is {depth}: a reranker can read from 1 to {FUSION_DEPTH} hits here")
+    settings = [present, *(each for each in candidates(db, rerank, depth) if each != present)]
+    if len(settings) == 1:
+        raise InvalidInput("there is no embedder and no reranker, so there is one way to search: name a reranker")
+    return settings
 
 
 def candidates(db: Database, rerank: str | None, depth: int) -> list[SearchDefaults]:
