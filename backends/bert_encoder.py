@@ -13,25 +13,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (its name everywhere)
 
 from backends.errors import InvalidModel
+from backends.torch_backend import OFFSET_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import Tensor
 
-_OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert")  # these count positions from the padding's id on
-_FAMILIES = ("bert", *_OFFSET_POSITIONS)
 _FIRST = "embeddings.word_embeddings.weight"
-
-
-def is_written_out(config: Mapping[str, Any]) -> bool:
-    """Return whether this file computes a model of this config.json as transformers would."""
-    return (
-        config.get("model_type") in _FAMILIES
-        and config.get("hidden_act", "gelu") == "gelu"
-        and config.get("position_embedding_type", "absolute") == "absolute"
-        and not config.get("is_decoder")
-    )
 
 
 class BertEncoder:
@@ -55,7 +44,7 @@ class BertEncoder:
         self.first_only = first_only or classify
         self._heads = int(config["num_attention_heads"])
         self._epsilon = float(config.get("layer_norm_eps", 1e-12))
-        self._offset_by = config.get("pad_token_id", 1) if config["model_type"] in _OFFSET_POSITIONS else None
+        self._offset_by = config.get("pad_token_id", 1) if config["model_type"] in OFFSET_POSITIONS else None
         take = _Taken(weights, like)
         kinds = ("word", "position", "token_type")
         self._words, self._positions, self._types = (

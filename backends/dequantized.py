@@ -12,14 +12,13 @@ import numpy as np
 
 from backends import onnx_file
 from backends.errors import InvalidModel
+from backends.graph import Graph, read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
-
-    from backends.graph import Graph
 
 _TABLES = {"input_ids": "word", "token_type_ids": "token_type"}  # any other table is of positions
 _MATRIX = 2
@@ -35,6 +34,15 @@ def float_model(path: Path) -> Any:  # noqa: ANN401  (a protobuf message without
     model = onnx_file.parse(path)
     _Rewriting(model.graph, path).run()
     return model
+
+
+def float_graph(path: Path) -> Graph:
+    """Return the file's graph with float32 weights, products and tables in place of 8-bit ones.
+
+    Raises:
+        InvalidModel: as `float_model`, or `graph.load`.
+    """
+    return read(float_model(path), path)
 
 
 class _Rewriting:

@@ -80,14 +80,18 @@ def load(path: Path) -> Graph:
         InvalidModel: the file is damaged, unsafe, or uses an operator that is not known; the message says which.
         MissingExtra: the `onnx` package is not installed.
     """
-    model = onnx_file.parse(path)
+    return read(onnx_file.parse(path), path)
+
+
+def read(model: Any, path: Path) -> Graph:  # noqa: ANN401  (a protobuf message without a type)
+    """Load as `load` does, from a ModelProto; `path` is where it came from."""
     unknown = sorted({onnx_file.operator_name(node) for node in model.graph.node} - SUPPORTED)
     if unknown or model.graph.sparse_initializer:
         raise InvalidModel(f"{path} uses {', '.join(unknown) or 'sparse weights'}, which is not served")
     weights = {tensor.name: onnx_file.array(tensor, path) for tensor in model.graph.initializer}
     if len(weights) < len(model.graph.initializer) or "" in weights:
         raise InvalidModel(f"{path} has weights without a name, or two of one name")
-    read = Graph(
+    made = Graph(
         path=path,
         nodes=tuple(
             Node(node.op_type, tuple(node.input), tuple(node.output), onnx_file.attributes(node, path))
@@ -98,8 +102,8 @@ def load(path: Path) -> Graph:
         outputs=tuple(signature.tensor(value) for value in model.graph.output),
         opset=_opset(model, path),
     )
-    _check_names(read)
-    return _folded(read)
+    _check_names(made)
+    return _folded(made)
 
 
 def _folded(read: Graph) -> Graph:

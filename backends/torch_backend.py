@@ -1,4 +1,7 @@
-"""PyTorch: serves a Hugging Face folder with safetensors, in float32 or bfloat16; the numerical reference."""
+"""PyTorch: serves a Hugging Face folder with safetensors, or an 8-bit graph of BERT's kin, in float32 or bfloat16.
+
+The numerical reference. The weights of an 8-bit graph become floats when it is loaded.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from backends.base import Serves
 from backends.entries import ENTRIES
 from backends.errors import InvalidModel, MissingExtra, TransientBackendError
 from backends.memory import trim
+from backends.portable import is_packed
 from backends.process import usable_cores
 
 if TYPE_CHECKING:
@@ -25,6 +29,9 @@ if TYPE_CHECKING:
     from backends.torch_model import Encoder
 
 SAFETENSORS = "model.safetensors"
+OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert")  # these count positions from the padding's id on
+WRITTEN_OUT = ("bert", *OFFSET_POSITIONS)  # families that `bert_encoder` computes
+FLOATS_FACTOR = 4  # of an 8-bit file's bytes
 PART_TOKENS = 1024  # of one core's part of a batch
 # Measured by tests/benchmarks/backend_memory.py: activations, oneDNN's kernels and the threads' heaps.
 WORKSPACE_NBYTES_PER_TOKEN = 48 * 1024
@@ -50,11 +57,11 @@ class TorchBackend:
         return TorchBackend(precision)
 
     def can_serve(self, spec: ModelSpec) -> Serves:
-        """Say yes to safetensors of an architecture that is known here, where PyTorch is installed."""
+        """Say yes to safetensors of a known architecture, and to an 8-bit graph of BERT's kin."""
         missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
         if missing:
             return Serves(ok=False, reason=f"{missing[0]} is not installed: pip install 'vectorsearch[torch]'")
-        if spec.weights_file != SAFETENSORS and not _lies_beside(spec):
+        if not _has_safetensors(spec) and not _is_8_bit(spec):
             is_graph = spec.weights_file.endswith(".onnx")
             known_as = spec.name if spec.name in ENTRIES else spec.folder
             step = f": run 'vectorsearch models export {known_as} --to safetensors'" if is_graph else ""
@@ -73,7 +80,9 @@ class TorchBackend:
 
     def estimate(self, spec: ModelSpec) -> int:
         """Return the weights, both precisions of them where one is still to be chosen, and the workspace, in bytes."""
-        size = (spec.folder / SAFETENSORS).stat().st_size if _lies_beside(spec) else spec.weights_nbytes
+        file = spec.folder / SAFETENSORS
+        unpacked = spec.weights_nbytes * (1 if _has_safetensors(spec) else FLOATS_FACTOR)
+        size = file.stat().st_size if file.is_file() else unpacked
         factor = {"float32": 1.0, "bfloat16": 0.5}.get(self._precision or "", 1.5)
         return int(size * factor) + workspace_nbytes(spec)
 
@@ -120,15 +129,19 @@ def _encoder(spec: ModelSpec, device: torch.device, precision: str) -> Encoder:
     from safetensors import SafetensorError  # noqa: PLC0415  (as above)
     from safetensors.torch import load_file  # noqa: PLC0415  (as above)
 
-    from backends.bert_encoder import BertEncoder, is_written_out  # noqa: PLC0415  (imports PyTorch)
+    from backends.bert_encoder import BertEncoder  # noqa: PLC0415  (imports PyTorch)
 
     config = _config(spec.folder)
     classify = spec.task == "cross-encode"
     like = torch.empty(0, dtype=getattr(torch, precision), device=device)
+    write_out = functools.partial(BertEncoder, config, like=like, classify=classify, first_only=spec.pooling == "cls")
     try:
+        if not _has_safetensors(spec):
+            from backends.torch_graph import encoder_of  # noqa: PLC0415  (imports PyTorch)
+
+            return encoder_of(spec, write_out, device)
         if is_written_out(config):
-            weights = load_file(spec.folder / SAFETENSORS)
-            return BertEncoder(config, weights, like=like, classify=classify, first_only=spec.pooling == "cls")
+            return write_out(load_file(spec.folder / SAFETENSORS))
         from backends.transformers_encoder import TransformersEncoder  # noqa: PLC0415  (imports transformers)
 
         return TransformersEncoder(spec.folder, like=like, classify=classify)
@@ -136,9 +149,31 @@ def _encoder(spec: ModelSpec, device: torch.device, precision: str) -> Encoder:
         raise InvalidModel(f"{spec.folder / SAFETENSORS} can't be read: {exc}") from exc
 
 
-def _lies_beside(spec: ModelSpec) -> bool:
-    """Return whether the folder has safetensors beside the ONNX graph that the spec is of."""
-    return spec.weights_file.endswith(".onnx") and (spec.folder / SAFETENSORS).is_file()
+def is_written_out(config: Mapping[str, Any]) -> bool:
+    """Return whether `bert_encoder` computes a model of this config.json as transformers would."""
+    return (
+        config.get("model_type") in WRITTEN_OUT
+        and config.get("hidden_act", "gelu") == "gelu"
+        and config.get("position_embedding_type", "absolute") == "absolute"
+        and not config.get("is_decoder")
+    )
+
+
+def _is_8_bit(spec: ModelSpec) -> bool:
+    """Return whether the spec is of a graph of 8-bit products, of a family that is written out here."""
+    if not spec.weights_file.endswith(".onnx"):
+        return False
+    config = _config(spec.folder)  # empty where the folder was not fetched yet, which is taken at its name
+    try:
+        return (not config or is_written_out(config)) and is_packed(spec)
+    except (InvalidModel, MissingExtra):
+        return False
+
+
+def _has_safetensors(spec: ModelSpec) -> bool:
+    """Return whether the spec is of safetensors, or of an ONNX graph with safetensors beside it."""
+    lies_beside = spec.weights_file.endswith(".onnx") and (spec.folder / SAFETENSORS).is_file()
+    return spec.weights_file == SAFETENSORS or lies_beside
 
 
 def _config(folder: Path) -> Mapping[str, Any]:

@@ -50,13 +50,24 @@ def folder_of(make_folder: Callable[..., Path]) -> Callable[..., Path]:
 def answers(folder: Path, backend: str) -> NDArray[np.float32]:
     """Return a folder's vectors, or its logits, of the texts."""
     spec = catalogue.resolve(folder)
-    model = text_model.loader_for(spec, backend=backend).load_model(spec)
+    model = text_model.TextLoader(registry.select(spec, backend=backend)).load_model(spec)
     try:
         if spec.task == "embed":
             return model.embed(TEXTS, kind="passage").vectors
         return model.score("how", TEXTS).scores
     finally:
         model.close()
+
+
+def quantised(folder: Path, scratch: Path) -> Path:
+    """Return a folder whose only weights are the model's graph, quantised as its publishers do."""
+    from onnxruntime.quantization import quantize_dynamic  # noqa: PLC0415  (heavy)
+
+    made = export.export(catalogue.resolve(folder), scratch / "int8").spec.folder
+    (made / "model.safetensors").unlink()
+    quantize_dynamic(made / "model.onnx", made / "model.onnx")
+    assert any(node.op_type == "MatMulInteger" for node in onnx.load(made / "model.onnx").graph.node)
+    return made
 
 
 @pytest.mark.parametrize("classify", [False, True])
@@ -78,23 +89,39 @@ def test_graph_answers_as_the_weights_when_exported(folder_of: Any, tmp_path: Pa
 @pytest.mark.parametrize("classify", [False, True])
 def test_weights_come_back_when_a_quantised_graph_is_exported(folder_of: Any, tmp_path: Path, classify: bool) -> None:  # noqa: FBT001
     """Safetensors made of an int8 graph are near the weights that were quantised, under the names that they had."""
-    from onnxruntime.quantization import quantize_dynamic  # noqa: PLC0415  (heavy)
     from safetensors.numpy import load_file  # noqa: PLC0415  (heavy)
 
     folder = folder_of(classify=classify)
-    export.export(catalogue.resolve(folder), tmp_path / "float")
     weights = load_file(folder / "model.safetensors")
-    int8 = tmp_path / "int8"
-    (tmp_path / "float" / "model.safetensors").unlink()
-    (tmp_path / "float").rename(int8)
-    quantize_dynamic(int8 / "model.onnx", int8 / "model.onnx")
-    assert any(node.op_type == "MatMulInteger" for node in onnx.load(int8 / "model.onnx").graph.node)
+    int8 = quantised(folder, tmp_path)
     made = export.export(catalogue.resolve(int8), tmp_path / "back")
     assert (made.form, made.spec.weights_file) == ("safetensors", "model.safetensors")
     found = load_file(tmp_path / "back" / "model.safetensors")
     assert found.keys() == {name for name in weights if classify or "pooler" not in name}
     for name, array in found.items():
         np.testing.assert_allclose(array, weights[name], atol=0.02)
+
+
+@pytest.mark.parametrize("classify", [False, True])
+def test_pytorch_answers_as_the_graph_when_it_is_of_8_bits(folder_of: Any, tmp_path: Path, classify: bool) -> None:  # noqa: FBT001
+    """An int8 graph of BERT is served by PyTorch as it is, with the answers of the graph's weights as floats."""
+    int8 = quantised(folder_of(classify=classify), tmp_path)
+    spec = catalogue.resolve(int8)
+    backend = registry.get("torch:float32")
+    assert backend.can_serve(spec)
+    np.testing.assert_allclose(answers(int8, "torch:float32"), answers(int8, "numpy:float32"), atol=2e-5)
+    assert backend.estimate(spec) > 3 * spec.weights_nbytes
+
+
+def test_pytorch_refuses_a_graph_when_its_configuration_is_of_another(folder_of: Any, tmp_path: Path) -> None:
+    """A config.json that describes another computation than the graph's is told at the load, not in the answers."""
+    int8 = quantised(folder_of(), tmp_path)
+    config = json.loads((int8 / "config.json").read_text(encoding="utf-8"))
+    (int8 / "config.json").write_text(json.dumps({**config, "num_attention_heads": 2}), encoding="utf-8")
+    with pytest.raises(InvalidModel, match=r"not what model\.onnx computes"):
+        answers(int8, "torch:float32")
+    (int8 / "config.json").write_text(json.dumps({**config, "model_type": "distilbert"}), encoding="utf-8")
+    assert "models export" in registry.get("torch").can_serve(catalogue.resolve(int8)).reason
 
 
 def test_nothing_is_left_when_the_forms_differ(folder_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +173,7 @@ def test_default_models_become_weights_when_exported(name: str, tmp_path: Path) 
     assert made.max_difference < 1e-4
     texts = [*TEXTS, "日本語 👍", "file " * 300]
     spec = made.spec
-    model = text_model.loader_for(spec, backend="torch:float32").load_model(spec)
+    model = text_model.TextLoader(registry.select(spec, backend="torch:float32")).load_model(spec)
     if spec.task == "embed":
         expected = other.SentenceTransformer(str(spec.folder), device="cpu").encode(texts, show_progress_bar=False)
         found = model.embed(texts, kind="passage").vectors
