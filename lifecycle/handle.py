@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lifecycle.config import InstanceKey, Loader
+    from lifecycle.residue import Reading
 
 
 class ModelHandle:
@@ -39,6 +40,7 @@ class ModelHandle:
         "hits",
         "key",
         "last_used",
+        "loaded_from",
         "misses",
         "model",
         "peak",
@@ -60,7 +62,8 @@ class ModelHandle:
         self.hits = 0
         self.misses = 0
         self.peak = 0
-        self.taken_nbytes: int | None = None  # the keeper's: what its jobs took so far, if that could be told
+        self.loaded_from: Reading | None = None  # this and the next are the keeper's, for `lifecycle.residue`
+        self.taken_nbytes: int | None = None
         self._tokens: set[int] = set()
         self._loader = loader
         self._spec = spec

@@ -4,10 +4,14 @@ A generation's load and warm-up take memory, its unload gives some back; what is
 the whole process's, so a job's change counts as the model's only where nothing else that the manager knows of happened
 meanwhile: no other job, no open lease and no hit on another model. What can't be told apart is not counted.
 
+What is missing is counted twice, and the smaller figure holds: as what the jobs took less what they gave back, which
+misses what a job's thread frees as it ends, and as the difference between before the load and after the unload, which
+holds what the program has taken in between.
+
 Much of what is seen is not a leak: a runtime's own code comes with the first load of its backend, so that is left out;
-allocators hold some megabytes at one reading and not at the next; the program allocates while a model loads. So an
-unload counts only if it gave back clearly less (or more) than its load took, and never for more than the model was
-charged; and the budget is lowered only once the sum is a good part of it.
+the program allocates while a model loads, so no model counts for more than it was charged; allocators hold some tens of
+megabytes at one reading and not at the next, so gains and losses are summed up, which evens that out, and a sum is told
+only once it is a good part of a model, and taken off the budget only once it is a good part of that.
 """
 
 from __future__ import annotations
@@ -25,8 +29,8 @@ if TYPE_CHECKING:
     from lifecycle.states import State
 
 _STATM = Path("/proc/self/statm")
-_PART_OF_LOAD = 4  # an unload that is off by less than a fourth of what the load took has given all back
-_LEAST_NBYTES = 4 << 20  # and so has one that is off by less than this
+_PART_OF_LOAD = 4  # a sum is told from a fourth of what the backend's largest load took
+_LEAST_NBYTES = 4 << 20  # and from this
 _PART_OF_BUDGET = 10  # up to a tenth of the budget, residue is told but not taken off
 
 
@@ -40,9 +44,10 @@ def resident_nbytes() -> int | None:
 
 
 class Reading(NamedTuple):
-    """Resident memory, and what else the manager knew at that moment: two readings compare if that is the same."""
+    """Resident memory, which other generations were there, and what says that nothing else happened in between."""
 
     nbytes: int
+    residents: frozenset[int]
     others: tuple[object, ...]
 
 
@@ -56,7 +61,9 @@ def measure(
         return None
     nbytes = resident()
     hits = [(handle.generation, handle.hits) for handle in others]
-    return None if nbytes is None else Reading(nbytes, (state.next_generation, *hits))
+    if nbytes is None:
+        return None
+    return Reading(nbytes, frozenset(handle.generation for handle in others), (state.next_generation, *hits))
 
 
 class Residue:
@@ -64,7 +71,8 @@ class Residue:
 
     def __init__(self) -> None:
         self.by_backend: Mapping[str, int] = {}
-        self._backends: set[str] = set()
+        self._sums: dict[str, int] = {}
+        self._largest: dict[str, int] = {}
 
     @property
     def nbytes(self) -> int:
@@ -82,20 +90,23 @@ class Residue:
         change = after.nbytes - before.nbytes if before and after and before.others == after.others else None
         backend = handle.key.backend
         if job is Job.LOAD:
-            handle.taken_nbytes = change if backend in self._backends else None
-            self._backends.add(backend)
+            handle.taken_nbytes, handle.loaded_from = change if backend in self._sums else None, before
+            self._sums.setdefault(backend, 0)
         elif handle.taken_nbytes is not None and change is not None:
             handle.taken_nbytes += change
-            if job is Job.UNLOAD:
-                taken = handle.taken_nbytes - change
-                return self._add(backend, min(handle.taken_nbytes, charged_nbytes), taken)
+            start, end = handle.loaded_from, after
+            if job is Job.UNLOAD and start and end and start.residents == end.residents:
+                kept = min(handle.taken_nbytes, end.nbytes - start.nbytes, charged_nbytes)
+                return self._add(backend, kept, handle.taken_nbytes - change)
         else:
             handle.taken_nbytes = None
         return 0
 
     def _add(self, backend: str, kept: int, taken: int) -> int:
-        if abs(kept) < max(_LEAST_NBYTES, taken // _PART_OF_LOAD):
-            return 0
+        total = self._sums[backend] = max(0, self._sums[backend] + kept)
+        largest = self._largest[backend] = max(taken, self._largest.get(backend, 0))
+        told = total if total >= max(_LEAST_NBYTES, largest // _PART_OF_LOAD) else 0
         before = self.by_backend.get(backend, 0)
-        self.by_backend = {**self.by_backend, backend: max(0, before + kept)}
-        return self.by_backend[backend] - before
+        others = {name: nbytes for name, nbytes in self.by_backend.items() if name != backend}
+        self.by_backend = others | ({backend: told} if told else {})
+        return told - before
