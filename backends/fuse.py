@@ -30,8 +30,6 @@ from backends.steps import Steps
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-FUSED = frozenset({"vs.Attention", "vs.Gelu", "vs.Linear", "vs.QuantisedMatMul"})
-
 
 def fuse(program: Program) -> Program:
     """Return the program with the chains that stand for one thing as one step; see above."""

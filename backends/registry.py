@@ -55,6 +55,11 @@ def available() -> tuple[str, ...]:
         return tuple(sorted(_known, key=lambda name: (_rank(_known[name]), name)))
 
 
+def unasked() -> tuple[str, ...]:
+    """Return the names of those that may be chosen unasked, lowest priority number first."""
+    return tuple(name for name in available() if get(name).priority is not None)
+
+
 def variants(name: str) -> tuple[str, ...]:
     """Return the names to measure one by one for a backend: one for each of its precisions, or its own.
 
@@ -72,15 +77,15 @@ def get(name: str) -> Backend:
 
     Raises:
         InvalidInput: there is none, or it could not be imported, or it has no such precision; the message lists
-            those that exist.
+            those that exist, but for those that are there for tests.
     """
-    names = available()
+    available()
     if name in _known:
         return _known[name]
     base, _, precision = name.partition(":")
     if base not in _known:
         why = f": {_broken[base]}" if base in _broken else ""
-        raise InvalidInput(f"no backend {base!r}{why}; there are {', '.join(names)}")
+        raise InvalidInput(f"no backend {base!r}{why}; there are {', '.join(unasked())}")
     backend = _known[base]
     if not isinstance(backend, HasPrecisions):
         raise InvalidInput(f"backend {base!r} has one precision only: leave out ':{precision}'")
@@ -108,7 +113,7 @@ def choose(
     """
     if asked:
         return selection.choose(spec, workload, candidates=[get(asked)], asked=asked)
-    candidates = [backend for backend in map(get, available()) if backend.priority is not None]
+    candidates = [get(name) for name in unasked()]
     return selection.choose(spec, workload, candidates=candidates, costs=costs, refused=dict(_broken))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from backends import catalogue, fingerprint, registry
+from backends import catalogue, fingerprint
 from backends.base import Stoppable
 from backends.batching import Batching, batches
 from backends.deadline import Pace
@@ -258,14 +258,3 @@ class TextLoader:
         if isinstance(self._backend, SuppliesTokenizer):
             return self._backend.load_tokenizer(spec)
         return FolderTokenizer(spec.folder / "tokenizer.json")
-
-
-def loader_for(
-    spec: ModelSpec, *, backend: str | None = None, measured: Callable[[ModelSpec, str], int | None] | None = None
-) -> TextLoader:
-    """Return a loader over the named backend, or over the first that can serve the model.
-
-    Raises:
-        CannotServe: none can; the message gives each one's reason.
-    """
-    return TextLoader(registry.select(spec, backend=backend), measured=measured)

@@ -65,7 +65,7 @@ def calibrate(
         BackendError: the reference failed.
     """
     tell = progress or (lambda _: None)
-    able, failed = _sort_out(spec, backends or _unasked())
+    able, failed = _sort_out(spec, backends or registry.unasked())
     if not able:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
         raise CannotServe(f"no backend can serve model {spec.name!r}: {reasons or 'none is installed'}")
@@ -130,12 +130,8 @@ def kendall_tau(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> float
     return float(agreement.sum() / (n * (n - 1)))
 
 
-def _unasked() -> list[str]:
-    return [name for name in registry.available() if registry.get(name).priority is not None]
-
-
 def _unasked_variants() -> list[str]:
-    return [variant for name in _unasked() for variant in registry.variants(name)]
+    return [variant for name in registry.unasked() for variant in registry.variants(name)]
 
 
 def _reference_for(spec: ModelSpec) -> str | None:

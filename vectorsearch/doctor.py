@@ -128,11 +128,8 @@ def _reason(spec: ModelSpec, workload: Workload) -> str:
 
 def _served(spec: ModelSpec) -> Iterator[Served]:
     """Yield each backend that may be chosen unasked; of one that was measured, each precision."""
-    for name in registry.available():
-        backend = registry.get(name)
-        if backend.priority is None:
-            continue
-        answer = backend.can_serve(spec)
+    for name in registry.unasked():
+        answer = registry.get(name).can_serve(spec)
         measured = [(each, profile.read(spec, each)) for each in registry.variants(name)] if answer else []
         if any(found for _, found in measured):
             yield from (Served(each, ok=True, profile=found) for each, found in measured if found)

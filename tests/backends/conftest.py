@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from backends import catalogue, text_model
+from backends import catalogue, registry, text_model
 from backends.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def load(make_folder: Callable[..., Path]) -> Iterator[Callable[..., TextModel]]
 
     def make(name: str = "tiny", *, backend: str = "onnx", **options: Any) -> TextModel:
         spec = catalogue.resolve(make_folder(name, **options))
-        loaded.append(text_model.loader_for(spec, backend=backend).load_model(spec))
+        loaded.append(text_model.TextLoader(registry.select(spec, backend=backend)).load_model(spec))
         return loaded[-1]
 
     yield make
@@ -135,7 +135,7 @@ def load(make_folder: Callable[..., Path]) -> Iterator[Callable[..., TextModel]]
 def embedder() -> Iterator[TextModel]:
     """Return the default embedder, from the model cache."""
     spec = catalogue.pull(DEFAULT_EMBEDDER)
-    model = text_model.loader_for(spec).load_model(spec)
+    model = text_model.TextLoader(registry.select(spec)).load_model(spec)
     yield model
     model.close()
 
@@ -144,6 +144,6 @@ def embedder() -> Iterator[TextModel]:
 def reranker() -> Iterator[TextModel]:
     """Return the default reranker, from the model cache."""
     spec = catalogue.pull(DEFAULT_RERANKER)
-    model = text_model.loader_for(spec).load_model(spec)
+    model = text_model.TextLoader(registry.select(spec)).load_model(spec)
     yield model
     model.close()

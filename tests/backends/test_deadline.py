@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from backends import catalogue, text_model
+from backends import catalogue, registry, text_model
 from backends.alarm import Alarm
 from backends.deadline import Deadline, Pace
 from backends.errors import DeadlineExceeded, InvalidInput
@@ -64,7 +64,7 @@ def test_run_is_stopped_when_its_deadline_passes(make_folder: Callable[..., Path
     folder = make_folder(files={"config.json": {"architectures": ["TinyModel"], "hidden_size": 1024}})
     onnx.save(slow_graph(), str(folder / "model.onnx"))
     spec = catalogue.resolve(folder)
-    model = text_model.loader_for(spec, backend="onnx").load_model(spec)
+    model = text_model.TextLoader(registry.select(spec, backend="onnx")).load_model(spec)
     assert model.stops
     with pytest.raises(DeadlineExceeded, match="was stopped in a batch of"):
         model.embed(["dog " * 500], kind="passage", deadline=Deadline.after(0.02))
@@ -75,7 +75,7 @@ def test_run_is_stopped_when_its_deadline_passes(make_folder: Callable[..., Path
 def test_caller_leaves_when_the_session_is_busy_until_its_deadline(make_folder: Callable[..., Path]) -> None:
     """A run that waits for its turn gives up at its deadline; the one before it is not harmed."""
     spec = catalogue.resolve(make_folder())
-    model = text_model.loader_for(spec, backend="onnx").load_model(spec)
+    model = text_model.TextLoader(registry.select(spec, backend="onnx")).load_model(spec)
     with model._model._turn, pytest.raises(DeadlineExceeded, match="busy"):  # type: ignore[attr-defined]  (the session's)
         model.embed(["dog"], kind="passage", deadline=Deadline.after(0.01))
     assert model.embed(["dog"], kind="passage").vectors.shape == (1, 8)

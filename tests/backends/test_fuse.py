@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from small_graphs import as_data, model, programs, reference, run
+from small_graphs import FUSED, as_data, model, programs, reference, run
 
 from backends import catalogue, graph
 from backends.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER
-from backends.fuse import FUSED, fuse
+from backends.fuse import fuse
 from backends.fused_kernels import gelu
 from backends.kernels import compute
 from backends.specialise import specialise

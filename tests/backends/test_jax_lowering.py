@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from onnx import helper
 from operator_cases import CASES, I64, Use
-from small_graphs import as_data, model, programs, reference
+from small_graphs import FUSED, as_data, model, programs, reference
 
 from backends import catalogue, jax_kernels
 from backends.folding import ONLY_KNOWN
-from backends.fuse import FUSED
 from backends.graph import SUPPORTED
 from backends.jax_kernels import kernels, narrow
 from backends.jax_lowering import blocks, lower, stored

@@ -143,9 +143,9 @@ def test_narrow_inputs_are_fed_when_a_graph_takes_int32(make_folder: Any) -> Non
     for value in model.graph.input:
         value.type.tensor_type.elem_type = onnx.TensorProto.INT32
     onnx.save(model, str(folder / "model.onnx"))
-    from backends.text_model import loader_for  # noqa: PLC0415  (the fixture's loader writes its own graph)
+    from backends.text_model import TextLoader  # noqa: PLC0415  (the fixture's loader writes its own graph)
 
-    loaded = loader_for(catalogue.resolve(folder)).load_model(catalogue.resolve(folder))
+    loaded = TextLoader(registry.select(catalogue.resolve(folder))).load_model(catalogue.resolve(folder))
     assert loaded.embed(["csv"], kind="query").vectors.shape == (1, 8)
     loaded.close()
 

@@ -63,6 +63,9 @@ def test_order_follows_priority_when_backends_are_listed() -> None:
     registry.register(Unwilling())
     listed = registry.available()
     assert (listed[0], listed[-1]) == ("unwilling", "fake")
+    assert registry.unasked() == listed[:-1]
+    with pytest.raises(InvalidInput, match=r"there are unwilling, coreml, (?!.*fake)"):
+        registry.get("nothing")
 
 
 def test_fake_is_never_chosen_when_nobody_asks() -> None:

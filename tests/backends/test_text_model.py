@@ -6,7 +6,7 @@ import numpy as np
 import psutil
 import pytest
 
-from backends import catalogue, text_model
+from backends import catalogue, registry, text_model
 from backends.errors import CannotServe, InvalidInput
 from backends.fake_backend import FakeBackend, fake_spec
 from backends.text_model import TextLoader, TextModel
@@ -63,7 +63,7 @@ def test_length_is_the_shorter_when_a_call_asks_for_one() -> None:
 def test_reason_is_told_when_no_backend_serves_a_listed_model() -> None:
     """A catalogue model without an ONNX graph is refused with what it lacks."""
     with pytest.raises(CannotServe, match=r"has only model\.safetensors: run 'vectorsearch models export"):
-        text_model.loader_for(catalogue.resolve("all-MiniLM-L6-v2"), backend="onnx")
+        text_model.TextLoader(registry.select(catalogue.resolve("all-MiniLM-L6-v2"), backend="onnx"))
 
 
 @pytest.mark.models
@@ -144,7 +144,7 @@ def test_memory_levels_off_when_batches_are_ragged(embedder: TextModel, reranker
 def test_memory_comes_back_when_a_model_is_loaded_and_unloaded(name: str) -> None:
     """Load, warm up and unload, again and again: resident memory doesn't grow after the first two."""
     spec = catalogue.pull(name)
-    loader, sizes = text_model.loader_for(spec), []
+    loader, sizes = text_model.TextLoader(registry.select(spec)), []
     for _ in range(4):
         model = loader.load_model(spec)
         model.warm_up()

@@ -65,10 +65,10 @@ def load_torch() -> Iterator[Callable[..., TextModel]]:
     loaded: list[TextModel] = []
 
     def make(folder: Path, backend: str = "torch:float32") -> TextModel:
-        loaded.append(text_model.loader_for(catalogue.resolve(folder), backend=backend).load_model(resolve(folder)))
+        spec = catalogue.resolve(folder)
+        loaded.append(text_model.TextLoader(registry.select(spec, backend=backend)).load_model(spec))
         return loaded[-1]
 
-    resolve = catalogue.resolve
     yield make
     for model in loaded:
         model.close()
@@ -385,7 +385,7 @@ def test_vectors_are_those_of_sentence_transformers_when_the_model_is_real() -> 
     ]
     expected = SentenceTransformer(str(spec.folder), device="cpu").encode(texts, show_progress_bar=False)
     for precision, bound in (("float32", 1e-4), ("bfloat16", 0.05)):
-        model = text_model.loader_for(spec, backend=f"torch:{precision}").load_model(spec)
+        model = text_model.TextLoader(registry.select(spec, backend=f"torch:{precision}")).load_model(spec)
         vectors = model.embed(texts, kind="passage").vectors
         model.close()
         np.testing.assert_allclose(vectors, expected, atol=bound)

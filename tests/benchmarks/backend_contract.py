@@ -108,8 +108,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     models = list(ENTRIES) if arguments.models == ["all"] else arguments.models
-    chosen = [name for name in registry.available() if registry.get(name).priority is not None]
-    backends = arguments.backends or [variant for name in chosen for variant in registry.variants(name)]
+    backends = arguments.backends or [variant for name in registry.unasked() for variant in registry.variants(name)]
     table = rows(models, backends, arguments.count)
     if arguments.json:
         print(json.dumps(table, indent=1))

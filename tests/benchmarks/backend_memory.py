@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=30)
     args = parser.parse_args()
     spec = catalogue.pull(args.model)
-    names = args.only or [v for name in registry.available() if name != "fake" for v in registry.variants(name)]
+    names = args.only or [v for name in registry.unasked() for v in registry.variants(name)]
     figures = {}
     for backend in names:
         if not registry.get(backend).can_serve(spec):

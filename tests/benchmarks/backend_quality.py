@@ -107,7 +107,7 @@ def _reranked(model: text_model.TextModel, part: Part, query: str) -> list[str]:
 
 def assess(spec: ModelSpec, backend: str, part: Part) -> Quality:
     """Return the quality that a backend reaches; runs in a process of its own."""
-    model = text_model.loader_for(spec, backend=backend).load_model(spec)
+    model = text_model.TextLoader(registry.select(spec, backend=backend)).load_model(spec)
     start = time.perf_counter()
     rankings = rank(model, part)
     seconds = time.perf_counter() - start
@@ -117,7 +117,7 @@ def assess(spec: ModelSpec, backend: str, part: Part) -> Quality:
 
 def served_by(spec: ModelSpec, asked: list[str] | None) -> list[str]:
     """Return the backends to compare, each precision one: those asked for, or all that can serve the model."""
-    names = asked or [name for name in registry.available() if registry.get(name).priority is not None]
+    names = asked or registry.unasked()
     variants = [variant for name in names for variant in registry.variants(name)]
     return [name for name in variants if registry.get(name).can_serve(spec)]
 

@@ -14,7 +14,7 @@ from multiprocessing import get_context
 import numpy as np
 import psutil
 
-from backends import catalogue, text_model
+from backends import catalogue, registry, text_model
 from backends.batching import Batching
 from backends.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER
 from backends.tokenizer import FolderTokenizer
@@ -32,7 +32,7 @@ def texts_of(tokens: int, count: int) -> list[str]:
 def load(name: str, token_budget: int) -> text_model.TextModel:
     """Return a model with another token budget than the default one."""
     spec = catalogue.pull(name)
-    loader = text_model.loader_for(spec)
+    loader = text_model.TextLoader(registry.select(spec))
     model = loader.load_model(spec)
     tokenizer = FolderTokenizer(spec.folder / "tokenizer.json")
     return text_model.TextModel(spec, tokenizer, model._model, loader.name, batching=Batching(token_budget))
@@ -77,7 +77,7 @@ def memory(name: str, token_budget: int) -> dict[str, object]:
         "budget": token_budget,
         "load_mib": (loaded - before) // MIB,
         "series_mib": series,
-        "estimate_mib": text_model.loader_for(spec).estimate(spec) // MIB,
+        "estimate_mib": text_model.TextLoader(registry.select(spec)).estimate(spec) // MIB,
         "weights_mib": spec.weights_nbytes // MIB,
     }
 
@@ -87,7 +87,7 @@ def cycles(name: str) -> dict[str, object]:
     spec = catalogue.pull(name)
     series = []
     for _ in range(10):
-        model = text_model.loader_for(spec).load_model(spec)
+        model = text_model.TextLoader(registry.select(spec)).load_model(spec)
         model.warm_up()
         model.close()
         del model

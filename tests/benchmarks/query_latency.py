@@ -90,8 +90,7 @@ def main() -> None:
     spec = catalogue.pull(args.model)
     names = args.only or [
         variant
-        for name in registry.available()
-        if registry.get(name).priority is not None
+        for name in registry.unasked()
         for variant in registry.variants(name)
         if registry.get(variant).can_serve(spec)
     ]

@@ -32,12 +32,7 @@ pytestmark = [pytest.mark.models, pytest.mark.filterwarnings("ignore::Deprecatio
 
 ASKED = os.environ.get("VECTORSEARCH_CONTRACT_MODELS", "")
 MODELS = list(ENTRIES) if ASKED == "all" else (ASKED or f"{DEFAULT_EMBEDDER},{DEFAULT_RERANKER}").split(",")
-BACKENDS = [
-    variant
-    for name in registry.available()
-    if registry.get(name).priority is not None
-    for variant in (registry.variants(name) if ASKED else (name,))
-]
+BACKENDS = [variant for name in registry.unasked() for variant in (registry.variants(name) if ASKED else (name,))]
 PAIRS = [(model, backend) for model in MODELS for backend in BACKENDS]
 ANSWERS = {pair: registry.get(pair[1]).can_serve(catalogue.resolve(pair[0])) for pair in PAIRS}
 QUERY = "how do I read a csv file?"

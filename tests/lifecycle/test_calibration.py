@@ -14,7 +14,7 @@ from backends.base import ModelSpec, Serves
 from backends.entries import DEFAULT_EMBEDDER
 from backends.errors import BackendError, CannotServe, InvalidInput
 from backends.fake_backend import FakeBackend, fake_spec
-from backends.text_model import loader_for
+from backends.text_model import TextLoader
 from lifecycle import calibration, profile, workloads
 from lifecycle.calibration import calibrate, costs, kendall_tau
 
@@ -230,4 +230,5 @@ def test_figures_are_near_the_truth_when_a_real_model_is_calibrated(
     assert {"onnxruntime", "tokenizers"} <= measured.packages.keys()
     assert spec.weights_nbytes < measured.nbytes < 256 << 20
     assert measured.workspace_nbytes > 1 << 20
-    assert loader_for(spec, backend="onnx", measured=profile.profiled_nbytes).estimate(spec) == measured.nbytes
+    loader = TextLoader(registry.get("onnx"), measured=profile.profiled_nbytes)
+    assert loader.estimate(spec) == measured.nbytes

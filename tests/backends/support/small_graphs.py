@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from backends.specialise import Program
 
+FUSED = ("vs.Attention", "vs.Gelu", "vs.Linear", "vs.QuantisedMatMul")  # what `fuse` makes
+
 
 def model(
     nodes: list[onnx.NodeProto],
