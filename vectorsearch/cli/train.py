@@ -32,7 +32,7 @@ HELP = f"""Train a reranker of your own on judged queries, and compare it with t
 It learns to tell documents that were judged relevant from others that the database ranks high. A tenth of the queries
 tells when to stop, and a part is held out: on these both rerankers order the best hits. With [bold]--register[/] the
 new one is registered if, and only if, its {MEASURE} is higher and a paired randomisation test gives p < 0.05. The
-folder is written in any case. SciFact's 809 queries take a quarter of an hour on two cores.
+folder is written in any case. Learning from 739 lists of five texts took ten minutes on one core of a Xeon with AMX.
 
 Needs [bold]pip install 'vectorsearch\\[train]'[/].
 
