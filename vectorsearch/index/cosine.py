@@ -78,7 +78,7 @@ def _products(matrix: NDArray[np.float32], vector: NDArray[np.float32]) -> NDArr
 
     matrix, vector = np.ascontiguousarray(matrix), np.ascontiguousarray(vector)
     products = np.empty(len(matrix), dtype=np.float32)
-    faiss.fvec_inner_products_ny(*map(faiss.swig_ptr, (products, vector, matrix)), len(vector), len(matrix))
+    faiss.fvec_inner_products_ny(*map(faiss.swig_ptr, (products, vector, matrix)), len(vector), len(matrix))  # type: ignore[attr-defined]  # stubs lack it
     return products
 
 
