@@ -142,7 +142,7 @@ class Student:
                 for student, at in zip(ours.hidden_states[1:], self._copied, strict=True)
             ]
         ).mean()
-        (states + MARGINS_WEIGHT * margins).backward()
+        (states + MARGINS_WEIGHT * margins).backward()  # type: ignore[no-untyped-call]  # PyTorch types it not
         torch.nn.utils.clip_grad_norm_(self._parameters, CLIPPED_NORM)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
