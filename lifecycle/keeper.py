@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 
 class Keeper(Mailbox):
-    """Own one `State`. All attributes are written by its thread only; reading `state` is safe anywhere.
-
-    `budget_nbytes` is what was asked for; what residue takes off it, the state's limit hasn't.
-    """
+    """Own one `State`. All attributes are written by its thread only; reading `state` is safe anywhere."""
 
     def __init__(
         self,
@@ -42,7 +39,6 @@ class Keeper(Mailbox):
     ) -> None:
         super().__init__()
         self.state = state
-        self.budget_nbytes = state.limits.budget_nbytes
         self.residue = Residue()
         self.open_handles: dict[ModelRef, ModelHandle] = {}
         self.handles: dict[int, ModelHandle] = {}
@@ -221,11 +217,6 @@ class Keeper(Mailbox):
         """Let time pass."""
         self.happen(signals.Tick())
 
-    def set_budget(self, nbytes: int) -> None:
-        """Let the models together be charged this much, less what runtimes have kept, from now on."""
-        self.budget_nbytes = nbytes
-        self.happen(signals.SetBudget(max(0, nbytes - self.residue.off(nbytes))))
-
     # Jobs.
 
     def _start(self, number: int, job: Job) -> None:
@@ -266,8 +257,6 @@ class Keeper(Mailbox):
         grown = self.residue.note(handle, job, before, after, charged_nbytes=charged)
         if grown > 0:
             self.announce(events.ResidueLeft(handle.key, handle.generation, grown))
-        if grown:
-            self.set_budget(self.budget_nbytes)
 
     def _stuck(self) -> set[str]:
         jobs = [(g.job, number) for number, g in self.state.generations.items() if g.job is not None]

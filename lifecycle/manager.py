@@ -70,7 +70,7 @@ class ModelManager(Registrar):
     @property
     def budget_nbytes(self) -> int:
         """Return the budget in bytes."""
-        return self._keeper.budget_nbytes
+        return self._keeper.state.limits.budget_nbytes
 
     # Orders.
 
@@ -136,7 +136,7 @@ class ModelManager(Registrar):
         check_count("nbytes", nbytes)
 
         def change() -> int:
-            self._keeper.set_budget(nbytes)
+            self._keeper.happen(signals.SetBudget(nbytes))
             self._keeper.tick()  # a last lease may have ended just before its gate was watched
             return report.unmet_nbytes(self._keeper.state)
 

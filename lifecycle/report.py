@@ -41,17 +41,12 @@ def _refs(keeper: Keeper, key: InstanceKey) -> tuple[ModelRef, ...]:
 
 
 def holders(keeper: Keeper, state: State) -> tuple[Holder, ...]:
-    """Return who is charged for what, the largest first, and last what can't be used because of residue."""
+    """Return who is charged for what, the largest first."""
     found = [
         Holder(name_of(keeper, g.key), g.phase.value, _leases(state, g), g.charged_nbytes)
         for g in state.generations.values()
     ]
-    return (*sorted(found, key=lambda holder: -holder.nbytes), *_residue(keeper))
-
-
-def _residue(keeper: Keeper) -> tuple[Holder, ...]:
-    nbytes = keeper.residue.off(keeper.budget_nbytes)
-    return (Holder("what runtimes kept of unloaded models", "residue", 0, nbytes),) if nbytes else ()
+    return tuple(sorted(found, key=lambda holder: -holder.nbytes))
 
 
 def _seen_by(lease: LeaseSet, keeper: Keeper, state: State) -> tuple[Holder, ...]:
@@ -67,7 +62,7 @@ def _seen_by(lease: LeaseSet, keeper: Keeper, state: State) -> tuple[Holder, ...
         else:
             leases, nbytes = leases + _leases(state, g), nbytes + g.charged_nbytes
     others = [Holder("others", "in all", leases, nbytes)] if nbytes else []
-    return (*sorted(own, key=lambda holder: -holder.nbytes), *others, *_residue(keeper))
+    return (*sorted(own, key=lambda holder: -holder.nbytes), *others)
 
 
 def waiting(keeper: Keeper, now: float) -> tuple[Waiter, ...]:
@@ -110,7 +105,7 @@ def refusal(keeper: Keeper, lease: LeaseSet, why: signals.Why, state: State) -> 
             return BudgetExhausted(
                 names,
                 needed_nbytes=needed,
-                budget_nbytes=keeper.budget_nbytes,
+                budget_nbytes=state.limits.budget_nbytes,
                 idle_nbytes=idle_nbytes(state),
                 holders=_seen_by(lease, keeper, state),
             )
@@ -188,7 +183,7 @@ def snapshot(keeper: Keeper, now: float) -> ManagerSnapshot:
         backend = generation.key.backend
         by_backend[backend] = by_backend.get(backend, 0) + generation.charged_nbytes
     return ManagerSnapshot(
-        budget_nbytes=keeper.budget_nbytes,
+        budget_nbytes=state.limits.budget_nbytes,
         charged_nbytes=state.charged_nbytes,
         idle_nbytes=idle_nbytes(state),
         deficit_nbytes=state.deficit_nbytes,

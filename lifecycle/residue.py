@@ -1,4 +1,4 @@
-"""What runtimes keep of models that were unloaded: measured around every job, told, and taken off the budget.
+"""What runtimes keep of models that were unloaded: measured around every job, and told.
 
 A generation's load and warm-up take memory, its unload gives some back; what is missing is residue. Resident memory is
 the whole process's, so a job's change counts as the model's only where nothing else that the manager knows of happened
@@ -10,8 +10,9 @@ holds what the program has taken in between.
 
 Much of what is seen is not a leak: a runtime's own code comes with the first load of its backend, so that is left out;
 the program allocates while a model loads, so no model counts for more than it was charged; allocators hold some tens of
-megabytes at one reading and not at the next, so gains and losses are summed up, which evens that out, and a sum is told
-only once it is a good part of a model, and taken off the budget only once it is a good part of that.
+megabytes at one reading and not at the next, so gains and losses are summed up, what is found given back before the
+next load included, and a sum is told only once it is a whole model's worth. It is still a reading of the whole
+process, so it is told and the budget stays as it is.
 """
 
 from __future__ import annotations
@@ -29,9 +30,7 @@ if TYPE_CHECKING:
     from lifecycle.states import State
 
 _STATM = Path("/proc/self/statm")
-_PART_OF_LOAD = 4  # a sum is told from a fourth of what the backend's largest load took
-_LEAST_NBYTES = 4 << 20  # and from this
-_PART_OF_BUDGET = 10  # up to a tenth of the budget, residue is told but not taken off
+_LEAST_NBYTES = 4 << 20  # a sum is told from this, and from what the backend's largest load took
 
 
 def resident_nbytes() -> int | None:
@@ -73,15 +72,7 @@ class Residue:
         self.by_backend: Mapping[str, int] = {}
         self._sums: dict[str, int] = {}
         self._largest: dict[str, int] = {}
-
-    @property
-    def nbytes(self) -> int:
-        """Return what all backends have kept."""
-        return sum(self.by_backend.values())
-
-    def off(self, budget_nbytes: int) -> int:
-        """Return how much of a budget can't be used because of it."""
-        return self.nbytes if self.nbytes * _PART_OF_BUDGET > budget_nbytes else 0
+        self._last: tuple[str, Reading] | None = None  # the backend and the end of the unload that was counted last
 
     def note(
         self, handle: ModelHandle, job: Job, before: Reading | None, after: Reading | None, *, charged_nbytes: int
@@ -92,20 +83,29 @@ class Residue:
         if job is Job.LOAD:
             handle.taken_nbytes, handle.loaded_from = change if backend in self._sums else None, before
             self._sums.setdefault(backend, 0)
+            self._credit(before)
         elif handle.taken_nbytes is not None and change is not None:
             handle.taken_nbytes += change
             start, end = handle.loaded_from, after
             if job is Job.UNLOAD and start and end and start.residents == end.residents:
+                self._last = backend, end
                 kept = min(handle.taken_nbytes, end.nbytes - start.nbytes, charged_nbytes)
                 return self._add(backend, kept, handle.taken_nbytes - change)
         else:
             handle.taken_nbytes = None
         return 0
 
+    def _credit(self, now: Reading | None) -> None:
+        """Take off what has come back since the last unload: its thread frees some as it ends, after the reading."""
+        if self._last is not None and now is not None and now.residents == self._last[1].residents:
+            backend, end = self._last
+            self._add(backend, min(0, now.nbytes - end.nbytes), 0)
+        self._last = None
+
     def _add(self, backend: str, kept: int, taken: int) -> int:
         total = self._sums[backend] = max(0, self._sums[backend] + kept)
         largest = self._largest[backend] = max(taken, self._largest.get(backend, 0))
-        told = total if total >= max(_LEAST_NBYTES, largest // _PART_OF_LOAD) else 0
+        told = total if total >= max(_LEAST_NBYTES, largest) else 0
         before = self.by_backend.get(backend, 0)
         others = {name: nbytes for name, nbytes in self.by_backend.items() if name != backend}
         self.by_backend = others | ({backend: told} if told else {})

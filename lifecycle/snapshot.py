@@ -100,9 +100,8 @@ class ManagerSnapshot:
     """The budget, who is charged for what, and the counters. Bytes are charged bytes.
 
     `idle_nbytes` could be freed at once. `deficit_nbytes` is by how much the ledger is over the budget because a
-    model measured more than it had reserved, or because of residue. `waiters` are callers waiting for room or for a
-    load. `residue` is what runtimes have kept of unloaded models, by backend, as far as it could be told: charged to
-    nobody, and taken off the budget if it is more than a tenth of that.
+    model measured more than it had reserved. `waiters` are callers waiting for room or for a load. `residue` is what
+    runtimes have kept of unloaded models, by backend, as far as it could be told; it is charged to nobody.
     """
 
     budget_nbytes: int
