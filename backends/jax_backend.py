@@ -42,7 +42,7 @@ STREAMS = 2  # batches at once, where there are so many cores: what one core can
 # Of the bytes in the file; of 8-bit ones, and of floats, whose matrices may become bfloat16 and whose tables don't.
 UNPACKED_FACTOR = {"float32": 3.2, "bfloat16": 2.0, "int8": 1.2}
 WEIGHTS_FACTOR = 1.1
-WORKSPACE_NBYTES_PER_TOKEN = 64 * 1024  # compiled code included
+WORKSPACE_NBYTES_PER_TOKEN = 80 * 1024  # compiled code included
 
 
 def backend() -> Backend:
