@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from vectorsearch.storage.errors import NewerFormat
 from vectorsearch.storage.schema import translated
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Registry:
         if not self._path.exists():
             return []
         with translated(self._folder), self._connection() as conn:
-            return conn.execute(query, values).fetchall()
+            return conn.execute(query, values).fetchall() if self._is_made(conn) else []
 
     def _change(self, statement: str, *values: object) -> None:
         with self._writing() as conn:
@@ -108,12 +109,22 @@ class Registry:
         with translated(self._folder), self._connection() as conn:
             conn.execute("PRAGMA synchronous = FULL")
             conn.execute("BEGIN IMMEDIATE")
-            if conn.execute("PRAGMA user_version").fetchone()[0] == 0:
+            if not self._is_made(conn):
                 for statement in filter(str.strip, _TABLES.split(";")):
                     conn.execute(statement)
                 conn.execute(f"PRAGMA user_version = {_FORMAT}")
             yield conn
             conn.execute("COMMIT")
+
+    def _is_made(self, conn: sqlite3.Connection) -> bool:
+        """Tell whether there are tables: SQLite makes an empty file first, and a killed process may leave that."""
+        version = conn.execute("PRAGMA user_version").fetchone()[0]
+        if version > _FORMAT:
+            raise NewerFormat(
+                f"the registry of {str(self._folder)!r} has format {version}, this release reads up to {_FORMAT}: "
+                "upgrade vectorsearch"
+            )
+        return bool(version)
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:

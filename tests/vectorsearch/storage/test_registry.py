@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
-from vectorsearch.storage.errors import DamagedDatabase
+from vectorsearch.storage.errors import DamagedDatabase, NewerFormat
 from vectorsearch.storage.registry import FILE_NAME, ModelRow, Registry, TenantRow
 
 if TYPE_CHECKING:
@@ -56,3 +58,23 @@ def test_a_damaged_file_is_told_when_it_is_read(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"not SQLite" * 200)
     with pytest.raises(DamagedDatabase):
         Registry(tmp_path).tenants()
+
+
+def test_nothing_is_there_when_its_first_write_was_cut_off(tmp_path: Path) -> None:
+    """SQLite makes an empty file before it writes; what a killed process has left of it is no fault."""
+    (tmp_path / FILE_NAME).touch()
+    registry = Registry(tmp_path)
+    assert (registry.tenants(), registry.models()) == ((), ())
+    registry.put_tenant(TenantRow("acme"))
+    assert registry.tenant("acme") == TenantRow("acme")
+
+
+def test_a_later_releases_file_is_refused_when_it_is_read_or_written(tmp_path: Path) -> None:
+    """Its rows may mean something else."""
+    registry = Registry(tmp_path)
+    registry.put_tenant(TenantRow("acme"))
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as conn:
+        conn.execute("PRAGMA user_version = 99")
+    for call in (registry.tenants, lambda: registry.put_tenant(TenantRow("zeta"))):
+        with pytest.raises(NewerFormat, match="has format 99, this release reads up to 1"):
+            call()
