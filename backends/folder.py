@@ -58,7 +58,10 @@ def read_folder(folder: Path, *, name: str | None = None, anew: bool = False) ->
     memory = cache_dir() / "folders" / f"{_state_of(folder, weights_file)}.json"
     known = _recall(memory)
     if known is None or (anew and _digest(folder, known[1], known[0]) != known[0].digest):
-        known = _examine(folder, weights_file)
+        try:
+            known = _examine(folder, weights_file)
+        except (AttributeError, KeyError, TypeError, ValueError) as exc:  # a list for an object, words for a number
+            raise InvalidModel(f"a JSON file of {folder} has values of another kind than a model's: {exc}") from exc
         _remember(memory, *known)
     return replace(known[0], name=name or folder.name, folder=folder)
 

@@ -58,7 +58,8 @@ class ModelConfig:
     the first lease.
 
     Raises:
-        InvalidInput: `ttl_s` or `min_residency_s` is negative, `load_timeout_s` is not positive, or one is no number.
+        InvalidInput: `ttl_s` or `min_residency_s` is negative, `load_timeout_s` is not positive, one is no number, or
+            `pinned` or `warm_up` is neither True nor False.
     """
 
     load_policy: LoadPolicy = LoadPolicy.LAZY
@@ -75,6 +76,9 @@ class ModelConfig:
         check_seconds("min_residency_s", self.min_residency_s)
         check_seconds("load_timeout_s", self.load_timeout_s, positive=True, endless=True)
         check_count("priority", self.priority, least=None)
+        for name, value in (("pinned", self.pinned), ("warm_up", self.warm_up)):
+            if not isinstance(value, bool):
+                raise InvalidInput(f"{name} is {value!r}: give True or False")
 
 
 @dataclass(frozen=True, slots=True)

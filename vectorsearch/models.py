@@ -151,6 +151,15 @@ class Models:
             for ref in {ref for _, chain in chains for ref in chain.refs}:
                 self.manager.unregister(ref)
 
+    def check_open(self) -> None:
+        """Insist that `close` was not called.
+
+        Raises:
+            DatabaseClosed: it was.
+        """
+        if self._closed:
+            raise DatabaseClosed("the database is closed: open it again")
+
     def close(self) -> None:
         """Register nothing more; a tenant's models are forgotten, as only its own database uses them."""
         with self._lock:
@@ -191,8 +200,7 @@ class Models:
         if known is not None:
             return known
         with self._lock:
-            if self._closed:
-                raise DatabaseClosed("the database is closed: open it again")
+            self.check_open()
             if spec.checked and spec.digest in self._forgotten:
                 raise UnknownModel(f"model {spec.name!r} is not registered any more: register it again")
             if workload != "query":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -18,7 +19,6 @@ from vectorsearch.storage.registry import ModelRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from backends.base import ModelSpec, Task
     from vectorsearch.model_files import ModelFiles
@@ -54,10 +54,7 @@ class RegisteredModel:
 
 
 class Registration:
-    """One tenant's registered models. Threads may share it; registering is one at a time.
-
-    `quota_nbytes` is what the tenant's models may take together; `models` are those that it searches with.
-    """
+    """One tenant's registered models, found by `models`. Threads may share it; registering is one at a time."""
 
     def __init__(self, models: Models, registry: Registry, files: ModelFiles, *, read_only: bool) -> None:
         self._tenant = models.tenant
@@ -66,7 +63,6 @@ class Registration:
         self._registry = registry
         self._files = files
         self._models = models
-        self.quota_nbytes: int | None = None
         self._embedded_by: Callable[[str, str], Sequence[str]] = lambda *_: ()
         self._lock = threading.Lock()  # one registration at a time; loads and copies happen while it is held
         self._rows = {row.name: row for row in registry.models(self._tenant)}
@@ -74,6 +70,12 @@ class Registration:
         for row in self._rows.values():
             if _config(row).load_policy is LoadPolicy.EAGER:
                 models.begin(self._spec(row), _in_force(row.digest, self._rows))
+
+    @property
+    def quota_nbytes(self) -> int | None:
+        """Return the bytes that the tenant's models may take together, None if only the budget bounds them."""
+        row = self._registry.tenant(self._tenant)
+        return row.settings.get("quota_nbytes") if row else None
 
     def find(self, name: str) -> tuple[ModelSpec, ModelConfig] | None:
         """Return the model that the tenant registered under a name, None if there is none.
@@ -143,7 +145,7 @@ class Registration:
         """
         self._require_writable()
         with self._lock:
-            row = self._rows.get(name)
+            row = self._rows.get(name) if isinstance(name, str) else None
             if row is None:
                 raise UnknownModel(f"no model {name!r} is registered: there are {', '.join(self._rows) or 'none'}")
             self._require_unused(row)
@@ -155,8 +157,10 @@ class Registration:
     def _checked(self, name: str, source: str | Path, task: str) -> ModelSpec:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidInput(f"model name {name!r}: use up to 100 letters, digits and . _ -, a letter or digit first")
-        if task not in TASKS:
+        if not isinstance(task, str) or task not in TASKS:
             raise InvalidInput(f"task {task!r} is unknown: use {', '.join(map(repr, TASKS))}")
+        if not isinstance(source, str | Path):
+            raise InvalidInput(f"the source of model {name!r} is {source!r}: give a folder or a name of the catalogue")
         spec = catalogue.ensure(catalogue.resolve(source))
         if spec.task != TASKS[task]:
             raise InvalidInput(f"{str(source)!r} is for {spec.task!r}, and was to be registered for {TASKS[task]!r}")
@@ -180,6 +184,7 @@ class Registration:
             raise InferenceError(f"model {spec.name!r} answered two texts with {answer.shape}: {answer.ravel()[:4]}")
 
     def _require_writable(self) -> None:
+        self._models.check_open()
         if self._read_only:
             raise ReadOnlyDatabase("models can't be registered in a database that is open read-only: open it to write")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from backends.errors import InvalidInput
@@ -26,12 +27,8 @@ class Tenancy:
 
     @property
     def quota_nbytes(self) -> int | None:
-        """Return the bytes that the tenant's models may take together, None if only the budget bounds them."""
+        """Return the bytes that the tenant's models may take together, None for no quota; `tenant` sets it."""
         return self._registration.quota_nbytes
-
-    @quota_nbytes.setter
-    def quota_nbytes(self, value: int | None) -> None:
-        self._registration.quota_nbytes = value
 
     def tenant(
         self,
@@ -91,11 +88,11 @@ class Tenancy:
             UnknownModel, InvalidModel, CannotServe, ModelUnavailable: there is no such model, or it can't be served.
             InferenceError, LifecycleError: it can't be loaded, or its answers are no numbers.
         """
-        if load_policy not in set(LoadPolicy):
+        if load_policy not in list(LoadPolicy):
             raise InvalidInput(f"load_policy {load_policy!r}: use {' or '.join(map(repr, map(str, LoadPolicy)))}")
         config = ModelConfig(
             load_policy=LoadPolicy(load_policy),
-            ttl_s=ttl_s,
+            ttl_s=None if ttl_s == math.inf else ttl_s,
             priority=priority,
             pinned=pinned,
             warm_up=warm_up,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 from backends.errors import InvalidInput
 from vectorsearch.registration import RegisteredModel
-from vectorsearch.storage.errors import ReadOnlyDatabase, StoreError
+from vectorsearch.storage.errors import DatabaseClosed, ReadOnlyDatabase, StoreError
 from vectorsearch.storage.registry import TenantRow
 from vectorsearch.storage.settings import stored_settings
 
@@ -81,6 +81,7 @@ class Tenants:
         # One opening or removal at a time; the databases' own locks are taken inside it.
         self._lock = threading.RLock()
         self._open: dict[str, Database] = {}
+        self._closed = False
         for row in registry.tenants():
             self._apply(_info(row))
         if not read_only:  # what a run that was cut off has left
@@ -103,6 +104,7 @@ class Tenants:
         Raises:
             InvalidInput: the name can't be used, a size is negative, or it is open with other options.
             UnknownTenant: there is none, and the store is open to read.
+            DatabaseClosed: the store is closed.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidInput(
@@ -113,6 +115,7 @@ class Tenants:
             if database is not None and not database.closed:
                 return database  # what a service asks for with every request
         with self._lock:
+            self._check_open()
             known = self._registry.tenant(name)
             if known is None and self._read_only:
                 raise UnknownTenant(f"there is no tenant {name!r}, and a store that is open to read makes none")
@@ -133,7 +136,6 @@ class Tenants:
             except BaseException:
                 self._apply(before)
                 raise
-            database.quota_nbytes = info.quota_nbytes
             return database
 
     def existing(self, name: str) -> Database:
@@ -142,10 +144,18 @@ class Tenants:
         Raises:
             UnknownTenant: there is none; it isn't made.
         """
-        if self._open.get(name) is None and self._registry.tenant(name) is None:
-            known = ", ".join(row.name for row in self._registry.tenants()) or "none"
-            raise UnknownTenant(f"there is no tenant {name!r}; the store has {known}: make it with db.tenant({name!r})")
-        return self.get(name)
+        database = self._open.get(name) if isinstance(name, str) else None
+        if database is not None and not database.closed:
+            return database
+        with self._lock:  # else one that is removed meanwhile would be made again
+            self._check_open()
+            known = [row.name for row in self._registry.tenants()]
+            if name not in known:
+                raise UnknownTenant(
+                    f"there is no tenant {name!r}; the store has {', '.join(known) or 'none'}: "
+                    "make it with db.tenant(NAME)"
+                )
+            return self.get(name)
 
     def _opened(self, name: str, options: TenantOptions) -> Database:
         database = self._open.get(name)
@@ -175,6 +185,7 @@ class Tenants:
         if self._read_only:
             raise ReadOnlyDatabase("the store is open read-only: open it without read_only")
         with self._lock:
+            self._check_open()
             if self._registry.tenant(name) is None:
                 raise UnknownTenant(f"there is no tenant {name!r}")
             if (database := self._open.pop(name, None)) is not None:
@@ -214,6 +225,7 @@ class Tenants:
     def close(self) -> None:
         """Close every tenant's database; the first error is raised once all are closed."""
         with self._lock:
+            self._closed = True
             opened, self._open = list(self._open.values()), {}
         errors = []
         for database in opened:
@@ -223,6 +235,10 @@ class Tenants:
                 errors.append(exc)
         if errors:
             raise errors[0]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DatabaseClosed("the database is closed: open it again")
 
     def _apply(self, info: TenantInfo) -> None:
         self._manager.set_tenant(info.name, quota_nbytes=info.quota_nbytes, guaranteed_nbytes=info.guaranteed_nbytes)

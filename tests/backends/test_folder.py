@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,6 +110,15 @@ def test_damaged_config_is_named_when_it_is_no_json(make_folder: Any) -> None:
     made = make_folder()
     (made / "config.json").write_text("{")
     with pytest.raises(InvalidModel, match=r"config\.json"):
+        catalogue.resolve(made)
+
+
+@pytest.mark.parametrize("config", [[], 3, {"architectures": 3}, {"max_position_embeddings": "many"}])
+def test_a_config_is_refused_when_its_values_are_of_another_kind(make_folder: Any, config: Any) -> None:
+    """It is the model's fault, told with the folder."""
+    made = make_folder()
+    (made / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InvalidModel, match="values of another kind"):
         catalogue.resolve(made)
 
 

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from vectorsearch.storage.errors import NewerFormat
@@ -65,7 +66,7 @@ class Registry:
 
     def put_tenant(self, row: TenantRow) -> None:
         """Store a tenant, or its new settings."""
-        self._change("INSERT OR REPLACE INTO tenants VALUES (?, ?)", row.name, json.dumps(dict(row.settings)))
+        self._change("INSERT OR REPLACE INTO tenants VALUES (?, ?)", row.name, _plain(row.settings))
 
     def remove_tenant(self, name: str) -> None:
         """Forget a tenant and its models, both or neither."""
@@ -81,7 +82,7 @@ class Registry:
 
     def put_model(self, row: ModelRow) -> None:
         """Store a model, or what its name means now."""
-        values = (row.tenant, row.name, row.digest, json.dumps(dict(row.settings)))
+        values = (row.tenant, row.name, row.digest, _plain(row.settings))
         self._change("INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?)", *values)
 
     def remove_model(self, tenant: str, name: str) -> None:
@@ -133,3 +134,8 @@ class Registry:
             yield conn
         finally:
             conn.close()  # what was not committed is undone
+
+
+def _plain(settings: Mapping[str, Any]) -> str:
+    """Return settings as JSON; NumPy's numbers are numbers."""
+    return json.dumps(dict(settings), default=lambda value: int(value) if isinstance(value, Integral) else float(value))
