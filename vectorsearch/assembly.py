@@ -82,7 +82,7 @@ class Assembly:
         models = Models(self.manager, self.backend, tenant=tenant)
         resources.callback(models.close)
         registration = Registration(models, self.registry, self.files, read_only=self.read_only)
-        embedder = _embedder(models, choices.embed, stored, default)
+        embedder = _embedder(models, self.files, choices.embed, stored, default)
         settings = CollectionSettings(
             embed=_fingerprint(embedder, models, stored),
             dim=embedder.dim if embedder else None,
@@ -114,6 +114,7 @@ class Assembly:
 
 def _embedder(
     models: Models,
+    files: ModelFiles,
     embed: str | Path | ModelSpec | None,
     stored: CollectionSettings | None,
     default: str | ModelSpec | None,
@@ -127,7 +128,7 @@ def _embedder(
     source, _, digest = stored.embed.rpartition("@")
     if not isinstance(default, str | None) and default.digest.startswith(digest):
         return default  # a tenant's, if it is the store's own: wherever that was found
-    spec = models.resolve(source, "embed")
+    spec = models.resolve(files.find(source), "embed")
     if not spec.digest.startswith(digest):
         raise SettingsMismatch(
             f"model {source!r} has changed: the database was made with digest {digest}, and it is now "

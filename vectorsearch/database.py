@@ -227,12 +227,20 @@ class Database(Searching, Tenancy):
     def snapshot(self, path: str | Path) -> None:
         """Write a copy of the database as of this moment to the new folder `path`, while it is in use.
 
-        Registered models go with it, and tenants, each as of a moment of its own.
+        Registered models go with it, and tenants, each as of a moment of its own. The copy of a tenant's database is a
+        store of its own, with the tenant's models and nobody else's.
 
         Raises:
             NotADatabase: there is something at `path` already.
         """
-        self._collection.upkeep.snapshot(Path(path), also=self._tenants.copy_into if self._tenants else None)
+
+        def copy_more(folder: Path) -> None:
+            if self._tenants is None:
+                self._registration.copy_into(folder, embedder=self.embedder)
+            else:
+                self._tenants.copy_into(folder, lambda tenant, to: tenant._collection.upkeep.snapshot(to))  # noqa: SLF001 -- of this class
+
+        self._collection.upkeep.snapshot(Path(path), also=copy_more)
 
     def _embedded_by(self, name: str, digest: str) -> tuple[str, ...]:
         """Return whose documents a registered model has embedded: this database's, and those of its tenants."""

@@ -7,16 +7,17 @@ import threading
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends.errors import InvalidModel
 from backends.folder import read_folder
+from vectorsearch.storage.errors import StoreError
 from vectorsearch.storage.files import fsync_file, fsync_folder
 from vectorsearch.storage.upkeep import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from backends.base import ModelSpec
 
@@ -92,15 +93,31 @@ class ModelFiles:
                 unfinished.replace(target)
                 fsync_folder(self._folder)
             except OSError as exc:
-                raise InvalidModel(f"the files of {spec.folder} can't be copied into the store: {exc}") from exc
+                raise InvalidModel(
+                    f"the files of {spec.folder} can't be copied into the store: {_first_of(exc)}"
+                ) from exc
             finally:
                 shutil.rmtree(unfinished, ignore_errors=True)
 
-    def copy_into(self, store_folder: Path) -> None:
-        """Copy all models into another store's folder."""
+    def copy_into(self, store_folder: Path, copy_rows: Callable[[], Iterable[str]]) -> None:
+        """Copy the models of those digests that `copy_rows()` returns into another store's folder.
+
+        It copies the registry's rows, and what they name is not removed meanwhile.
+
+        Raises:
+            StoreError: a model can't be copied.
+        """
         with self._lock:
-            if self._folder.exists():
-                shutil.copytree(self._folder, store_folder / FOLDER_NAME)
+            try:
+                for digest in set(copy_rows()):
+                    shutil.copytree(self.path_of(digest), ModelFiles(store_folder).path_of(digest))
+            except OSError as exc:
+                raise StoreError(f"the registered models can't be copied to {store_folder}: {_first_of(exc)}") from exc
+
+    def find(self, source: str) -> str:
+        """Return where a model lies that was at `source`: a copy in this store is found wherever the store has gone."""
+        copy = self._folder / Path(source).name
+        return str(copy) if len(copy.name) == _DIGITS and copy.is_dir() else source
 
     def keep_only(self, digests: Iterable[str]) -> None:
         """Remove the files of every model that is none of these."""
@@ -109,3 +126,8 @@ class ModelFiles:
             for path in self._folder.iterdir() if self._folder.exists() else ():
                 if path not in kept:
                     shutil.rmtree(path, ignore_errors=True)
+
+
+def _first_of(error: OSError) -> object:
+    """Return what went wrong first: `copytree` gathers a list of (from, to, why)."""
+    return error.args[0][0][2] if isinstance(error, shutil.Error) and isinstance(error.args[0], list) else error

@@ -15,15 +15,14 @@ from backends.errors import InferenceError, InvalidInput, UnknownModel
 from lifecycle import LoadPolicy, ModelConfig
 from lifecycle.config import merge_configs
 from vectorsearch.storage.errors import ReadOnlyDatabase
-from vectorsearch.storage.registry import ModelRow
+from vectorsearch.storage.registry import ModelRow, Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from backends.base import ModelSpec, Task
     from vectorsearch.model_files import ModelFiles
     from vectorsearch.models import Models
-    from vectorsearch.storage.registry import Registry
 
 TASKS: dict[str, Task] = {
     "embed": "embed",
@@ -153,6 +152,28 @@ class Registration:
             self._rows = {other: kept for other, kept in self._rows.items() if other != name}
             self._settle(row.digest, self._rows)
             self._sweep()
+
+    def copy_into(self, folder: Path, *, embedder: ModelSpec | None) -> None:
+        """Copy the tenant's models into the folder of a store whose own they become.
+
+        So does its embedder, if that is one that the store itself has registered.
+
+        Raises:
+            StoreError: they can't be copied.
+        """
+
+        def copy_rows() -> Iterator[str]:
+            rows = list(self._rows.values())
+            if embedder and not any((row.name, row.digest) == (embedder.name, embedder.digest) for row in rows):
+                name = self._files.path_of(embedder.digest).name
+                lent = [row for row in self._registry.models("") if row.digest == embedder.digest][:1]
+                # Under the name by which the documents know it; `ModelFiles.find` finds it again.
+                rows += [replace(row, name=name) for row in lent if embedder.folder.name == name]
+            for row in rows:
+                Registry(folder).put_model(replace(row, tenant=""))
+                yield row.digest
+
+        self._files.copy_into(folder, copy_rows)
 
     def _checked(self, name: str, source: str | Path, task: str) -> ModelSpec:
         if not isinstance(name, str) or not _NAME.fullmatch(name):

@@ -10,20 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
-from backends.errors import InvalidInput
+from backends.errors import InvalidInput, VectorSearchError
 from vectorsearch.registration import RegisteredModel
 from vectorsearch.storage.errors import DatabaseClosed, ReadOnlyDatabase, StoreError
-from vectorsearch.storage.registry import TenantRow
+from vectorsearch.storage.registry import Registry, TenantRow
 from vectorsearch.storage.settings import stored_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from backends.base import ModelSpec
     from lifecycle import ModelManager
     from vectorsearch.database import Database
     from vectorsearch.model_files import ModelFiles
-    from vectorsearch.storage.registry import Registry
     from vectorsearch.storage.upkeep import Fault
 
 FOLDER_NAME = "tenants"
@@ -215,12 +214,25 @@ class Tenants:
         """Return what is wrong with the files of registered models, read whole."""
         return tuple(self._files.faults({row.digest: row.name for row in self._registry.models()}))
 
-    def copy_into(self, folder: Path) -> None:
-        """Copy every tenant's database, the registered models and the registry into another store's folder."""
-        for info in self.list():
-            self.get(info.name).snapshot(folder / FOLDER_NAME / info.name)
-        self._files.copy_into(folder)
-        self._registry.copy_into(folder)
+    def copy_into(self, folder: Path, copy_documents: Callable[[Database, Path], None]) -> None:
+        """Copy the registry, the models in it, and each tenant's documents into another store's folder.
+
+        A tenant that is removed meanwhile isn't in the copy.
+        """
+        copy = Registry(folder)
+
+        def copy_rows() -> Iterator[str]:
+            self._registry.copy_into(folder)
+            return (row.digest for row in copy.models())
+
+        self._files.copy_into(folder, copy_rows)
+        for row in copy.tenants():
+            try:
+                copy_documents(self.existing(row.name), folder / FOLDER_NAME / row.name)
+            except (VectorSearchError, OSError):
+                if self._registry.tenant(row.name) is not None:
+                    raise
+                copy.remove_tenant(row.name)
 
     def close(self) -> None:
         """Close every tenant's database; the first error is raised once all are closed."""
