@@ -26,11 +26,13 @@ WORDS = ("parser", "reads", "each", "line", "of", "a", "csv", "file", "and", "re
 
 CHILD = """
 import json, sys
+from contextlib import nullcontext
 import vectorsearch as vs
-from vectorsearch.models import Models
+from vectorsearch.searcher import Searcher
 folder, prefetch, svg = sys.argv[1], sys.argv[2] == "with", sys.argv[3]
 if not prefetch:
-    Models.prefetch = lambda self, refs: None
+    assert Searcher._held  # what is replaced: without it both kinds would be the same
+    Searcher._held = lambda self, plan: nullcontext()
 with vs.open(folder) as db:
     explained = db.explain("how do I parse a csv file", rerank=True, rerank_depth=20, analyze=True)
     if svg:
