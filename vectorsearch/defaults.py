@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from backends.feature_model import is_feature_model
+from vectorsearch import config
 from vectorsearch.query.fusion import RRF_K
 from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
 from vectorsearch.rerankers import Rerank
@@ -13,7 +15,9 @@ from vectorsearch.rerankers import Rerank
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from backends.base import ModelSpec
     from vectorsearch.query.fusion import Fusion
+    from vectorsearch.searching import Searching
     from vectorsearch.storage.store import Store
 
 # The options of `search` that say how documents are found and ordered.
@@ -83,6 +87,18 @@ class SearchDefaults:
 
 
 BUILT_IN: Final = SearchDefaults()
+_WITH_FEATURES: Final = SearchDefaults(fusion=config.FEATURES_FUSION, weights=config.FEATURES_WEIGHTS)
+
+
+def built_in(embedder: ModelSpec | None) -> SearchDefaults:
+    """Return how a database with this embedder searches that has no defaults of its own."""
+    return BUILT_IN if embedder is None or not is_feature_model(embedder) else _WITH_FEATURES
+
+
+def current(db: Searching) -> SearchDefaults | None:
+    """Return the defaults of a database that count; None for the built-in ones, also if a model was exchanged."""
+    outdated = "defaults:outdated" in db.explain("which defaults").plan.left_out
+    return None if outdated else db.defaults
 
 
 def leaves_open(options: Mapping[str, Any]) -> bool:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 import numpy as np
 
 from backends.errors import InferenceError, InvalidInput, UnknownModel
-from backends.feature_model import is_feature_model
 from lifecycle import LifecycleError
 from lifecycle.hold import Hold
 from vectorsearch import config
-from vectorsearch.defaults import leaves_open
+from vectorsearch.defaults import built_in, leaves_open
 from vectorsearch.documents import as_vector
 from vectorsearch.index.filters import checked_filter
 from vectorsearch.query.branches import Branches
@@ -155,9 +154,9 @@ class Searcher:
         options, origin, outdated = self._filled(query, options, embedder)
         vector, wanted, weights = options.get("vector"), options.get("filter"), options.get("weights")
         fusion, rrf_k = options.get("fusion"), options.get("rrf_k")
-        says_how = any(given is not None for given in (fusion, rrf_k, weights))
-        if not says_how and embedder is not None and is_feature_model(embedder):
-            fusion, weights = config.FEATURES_FUSION, config.FEATURES_WEIGHTS
+        if fusion is None and rrf_k is None and weights is None:
+            usual = built_in(embedder)
+            fusion, rrf_k, weights = usual.fusion, usual.rrf_k, usual.weights
         on_error = options.get("on_rerank_error", "degrade")
         rerankers = self._desk.resolve(
             options.get("rerank"),

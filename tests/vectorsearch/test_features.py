@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 
 import vectorsearch
+from vectorsearch.defaults import SearchDefaults, built_in
 from vectorsearch.errors import InvalidInput, SettingsMismatch
+from vectorsearch.evaluation import tune
+from vectorsearch.evaluation.systems import System
+from vectorsearch.evaluation.topics import Topics
 from vectorsearch.features import fit_features
 
 if TYPE_CHECKING:
@@ -147,3 +151,21 @@ def test_features_weigh_a_fifth_when_nobody_says_how_to_fuse(tmp_path: Path) -> 
             plan = db.search("reader", **options).plan  # type: ignore[arg-type]  # one option at a time
             assert plan.fusion == "rrf"
             assert {r.weight for r in plan.retrievers} == {1.0}
+
+
+def test_what_is_measured_and_tuned_is_what_a_search_does_here(tmp_path: Path) -> None:
+    """A system that names no fusion, and what tuning compares with, take a feature model as a plain search does."""
+    with plain(tmp_path / "db") as db:
+        fit_features(db, tmp_path / "m", dim=4)
+    with vectorsearch.open(tmp_path / "dense", embed=tmp_path / "m") as db:
+        db.add(ROWS)
+        usual = SearchDefaults(fusion="minmax", weights={"lexical": 1.0, "dense": 0.2})
+        assert built_in(db.embedder) == usual
+        for mode in ("hybrid", "auto"):
+            plan = System(mode=mode).search(db, "reader").plan
+            assert plan.fusion == db.search("reader").plan.fusion == "minmax"
+            assert {each.kind: each.weight for each in plan.retrievers} == usual.weights
+        judged = Topics({name: name for name in TOPICS}, {name: {f"{name}-often": 1} for name in TOPICS})
+        found = tune(db, judged, folds=2, dry_run=True, cache=False)
+        assert found.present == usual
+        assert found.settings == 21

@@ -22,6 +22,7 @@ from vectorsearch.cli.comparison import (
 from vectorsearch.cli.index import index_with_progress
 from vectorsearch.cli.opening import MODES, NONE, BackendName, EmbedName, Language, TenantName, as_mode, open_existing
 from vectorsearch.cli.search import RerankName, fetch_for_search, reranker_option
+from vectorsearch.defaults import current, leaves_open
 from vectorsearch.engine import DEFAULT
 from vectorsearch.evaluation.collections import read_judged_queries, read_qrels
 from vectorsearch.evaluation.experiment import Experiment, check_plan
@@ -47,8 +48,9 @@ HELP = """Measure search quality and time per query on a test collection, and co
 Give a collection, a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/test.tsv) or TREC's (topics.txt,
 qrels.txt, documents/), or ir_datasets:NAME, which is indexed into the cache once; or a database with queries and
 judgments. Systems are named one by one with [bold]--system[/] or in a TOML file;
-or each [bold]--mode[/] is one, with [bold]--rerank[/] reranked. Without any they are lexical, dense, hybrid, and with
---rerank also hybrid + rerank. Each is compared with the baseline, the first if none is named, by paired tests.
+or each [bold]--mode[/] is one, with [bold]--rerank[/] reranked. Without any they are lexical, dense, hybrid, with
+--rerank also hybrid + rerank, and of a database that has been tuned its defaults, which are mode=auto as well. Each is
+compared with the baseline, the first if none is named, by paired tests.
 
 Nothing is degraded and no deadline is set. Answers are remembered under a digest of all that they depend on: one
 system more asks only that one, and an interrupted run goes on where it stopped.
@@ -130,6 +132,7 @@ def evaluate(
     ) as database:
         if not named:
             planned = choose_systems([], reranker, depth=depth, k=k, dense=database.embedder is not None)
+            planned += [System(name="defaults", mode="auto", k=k)] if current(database) else []
         experiment = Experiment(
             planned,
             db=database,
@@ -165,6 +168,8 @@ def run_with_progress(experiment: Experiment, database: Database) -> ExperimentR
     for system in experiment.systems:
         for name in system.reranker_names or (None,):
             fetch_for_search(database, system.mode, name)
+    if (kept := current(database)) and any(leaves_open(system.search_options()) for system in experiment.systems):
+        fetch_for_search(database, "auto", kept.rerank)
     with ExitStack() as stack:
         meters: dict[str, output.Meter] = {}
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from vectorsearch.cli import output
 from vectorsearch.cli.opening import BackendName, DatabaseFolder, TenantName, open_existing
 from vectorsearch.cli.search import RerankName, fetch_for_search, reranker_option
-from vectorsearch.defaults import BUILT_IN
+from vectorsearch.defaults import built_in
 from vectorsearch.evaluation.collections import read_judged_queries, read_qrels
 from vectorsearch.evaluation.figures import format_p, signed
 from vectorsearch.evaluation.significance import ALPHA, SEED
@@ -110,10 +110,15 @@ def _show(database: Database, *, as_json: bool) -> None:
         output.print_json({"defaults": kept.to_dict() if kept else None})
         return
     if kept is None:
-        output.out.print(Text(f"nothing is stored: searches are by {BUILT_IN}"), soft_wrap=True)
+        usual = "words alone" if database.embedder is None else str(built_in(database.embedder))
+        output.out.print(Text(f"nothing is stored: searches are by {usual}"), soft_wrap=True)
         return
     output.out.print(Text(str(kept)), soft_wrap=True)
-    output.out.print(Text(str(kept.origin or "set by hand"), style="dim"), soft_wrap=True)
+    plan = database.explain("which defaults").plan
+    if "defaults:outdated" in plan.left_out:
+        output.out.print(Text(f"its defaults are {plan.defaults}", style="bold"), soft_wrap=True)
+    else:
+        output.out.print(Text(plan.defaults, style="dim"), soft_wrap=True)
 
 
 def _figures(result: TuneResult, title: str) -> Table:

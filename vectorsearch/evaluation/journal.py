@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from backends import catalogue
 from vectorsearch.collection import content_digest
+from vectorsearch.defaults import current, leaves_open
 from vectorsearch.evaluation.answers import Answer, ModelUse
 
 if TYPE_CHECKING:
@@ -70,8 +71,10 @@ class Subject:
         texts, vectors = self._documents
         embedder = self.db.embedder
         dense = system.mode in ("dense", "hybrid") or (system.mode == "auto" and embedder is not None)
+        defaults = current(self.db) if leaves_open(system.search_options()) else None
+        names = [*system.reranker_names, *([defaults.rerank] if defaults and defaults.rerank else [])]
         models = [embedder] if dense and embedder else []
-        models += [self.db.find_reranker(name) for name in system.reranker_names]
+        models += [self.db.find_reranker(name) for name in names]
         parts = {
             "texts": texts,
             "vectors": vectors if dense else None,
@@ -79,6 +82,7 @@ class Subject:
             "models": [spec.digest for spec in models],
             "backends": self._backends(system),
             "system": system.options,
+            "defaults": asdict(replace(defaults, origin=None)) if defaults else None,
             "code": code_digest(),
             "libraries": dict(_library_versions()),
         }

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from backends.errors import InvalidInput, VectorSearchError
 from vectorsearch import config
-from vectorsearch.query.fusion import RRF_K
 from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
 from vectorsearch.rerankers import Rerank
 from vectorsearch.types import Mode
@@ -37,7 +36,8 @@ class System:
     """One way to search, with `Database.search`'s own options; `k` hits of each query are measured.
 
     `name` is what tables and runs call it; made of mode and reranker if empty: "hybrid + rerank". `rerank_depth` is
-    for a reranker by name; a `Rerank` has its own.
+    for a reranker by name; a `Rerank` has its own. What is None or empty is as a search has it
+    that doesn't say; with mode `auto` and nothing else, that is by the database's own `defaults`.
 
     Raises:
         InvalidInput: the mode is unknown.
@@ -48,8 +48,8 @@ class System:
     rerank: str | Rerank | None = None
     rerank_depth: int = DEFAULT_RERANK_DEPTH
     k: int = RANKING_DEPTH
-    fusion: str = "rrf"
-    rrf_k: float = RRF_K
+    fusion: str | None = None
+    rrf_k: float | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class System:
         values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "name"}
         if not isinstance(self.rerank, str):
             values["rerank_depth"] = None
-        return values
+        return values | {"weights": self.weights or None}
 
     def search(self, db: Database, query: str) -> SearchResult:
         """Search as `Database.search` does, but raise where it would leave a stage out.
@@ -103,10 +103,10 @@ class System:
             VectorSearchError: a stage failed.
         """
         result = db.search(query, **self.search_options(), on_rerank_error="raise")
-        if result.degraded:
+        if lost := [each for each in result.degraded if each != "defaults:outdated"]:
             errors = "; ".join(stage.error for stage in result.stats if stage.error)
             raise EvaluationFailed(
-                f"system {self.name!r} went without {', '.join(result.degraded)} at {query!r}"
+                f"system {self.name!r} went without {', '.join(lost)} at {query!r}"
                 + (f": {errors}" if errors else ": give its models more memory (budget_nbytes)")
             )
         return result

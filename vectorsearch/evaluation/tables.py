@@ -110,7 +110,7 @@ def describe_options(system: SystemResult) -> str:
     if options is None:
         return ""
     words: list[str] = [options.mode]
-    if options.mode in ("hybrid", "auto") and options.fusion != "rrf":
+    if options.mode in ("hybrid", "auto") and options.fusion not in (None, "rrf"):
         words.append(f"fused by {options.fusion}")
     for stage in options.stages:
         blended = f", blended {stage.blend:g}" if stage.blend is not None else ""

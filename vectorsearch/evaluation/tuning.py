@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backends.errors import InvalidInput
-from vectorsearch.defaults import BUILT_IN, Origin, SearchDefaults
+from vectorsearch.defaults import Origin, SearchDefaults, built_in, current
 from vectorsearch.evaluation.comparison import tested
 from vectorsearch.evaluation.cross_validation import cross_validate
 from vectorsearch.evaluation.evidence import fused, fusion_of, reranked
@@ -158,10 +158,11 @@ def _settings(db: Database, present: SearchDefaults, rerank: str | None, depth: 
 
 def candidates(db: Database, rerank: str | None, depth: int) -> list[SearchDefaults]:
     """Return the ways to search that are tried: each fusion alone, and with the reranker at each depth and blend."""
-    plain = [BUILT_IN]
+    plain = [built_in(db.embedder)]
     if db.embedder is not None:
         weights = [{} if dense == 0.5 else {"lexical": round(1 - dense, 2), "dense": dense} for dense in _DENSE_WEIGHTS]  # noqa: PLR2004 -- equal weights are the built-in ones
-        plain = [SearchDefaults(fusion=f, rrf_k=k, weights=w) for (f, k), w in product(_FUSIONS, weights)]
+        fusions = [SearchDefaults(fusion=f, rrf_k=k, weights=w) for (f, k), w in product(_FUSIONS, weights)]
+        plain += [each for each in fusions if each not in plain]
     if rerank is None:
         return plain
     depths = [*(each for each in _DEPTHS if each < depth), depth]
@@ -200,10 +201,8 @@ def measure_settings(
 
 def _present(db: Database) -> SearchDefaults:
     """Return how the database searches now, without what it was learned with."""
-    kept = db.defaults
-    if kept is None or "defaults:outdated" in db.explain("which defaults").plan.left_out:
-        return BUILT_IN
-    return replace(kept, embed=None, rerank_digest=None, origin=None)
+    kept = current(db)
+    return replace(kept, embed=None, rerank_digest=None, origin=None) if kept else built_in(db.embedder)
 
 
 def _with_origin(db: Database, result: TuneResult) -> SearchDefaults:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import vectorsearch as vs
+from vectorsearch.config import DEFAULT_RERANKER
 from vectorsearch.defaults import SearchDefaults
 
 if TYPE_CHECKING:
@@ -93,3 +94,16 @@ def test_a_search_warns_when_its_defaults_do_not_count(run: Callable, judged: li
     assert done.exit_code == 1
     assert "its defaults are built-in, since the stored ones are of reranker 'gone'" in done.stderr
     assert "tune again" in done.stderr
+
+
+def test_defaults_are_measured_and_shown_as_they_count(run: Callable, judged: list[object]) -> None:
+    """`evaluate` without systems measures what was tuned as well; `--show` tells when it doesn't count any more."""
+    with vs.open(judged[1], backend="fake") as db:
+        db.defaults = SearchDefaults(weights={"lexical": 0.3, "dense": 0.7}, rerank=DEFAULT_RERANKER, rerank_depth=5)
+    systems = run("evaluate", *judged, "--limit", "3", "--json").json["systems"]
+    assert [system["name"] for system in systems] == ["lexical", "dense", "hybrid", "defaults"]
+    with vs.open(judged[1], backend="fake") as db:
+        db.defaults = SearchDefaults(embed="another model's digest")
+    assert "since the stored ones are of another embedder" in run("tune", *judged[:4], "--show").stdout
+    systems = run("evaluate", *judged, "--limit", "3", "--json").json["systems"]
+    assert [system["name"] for system in systems] == ["lexical", "dense", "hybrid"]

@@ -10,16 +10,17 @@ import pytest
 import vectorsearch as vs
 from backends.errors import InvalidInput, MissingExtra, UnknownModel
 from vectorsearch import evaluation
+from vectorsearch.defaults import SearchDefaults
 from vectorsearch.evaluation import journal
 from vectorsearch.evaluation.experiment import Experiment
 from vectorsearch.evaluation.journal import Subject
-from vectorsearch.evaluation.systems import EvaluationFailed, System
+from vectorsearch.evaluation.systems import EvaluationFailed, System, parse_system
 from vectorsearch.evaluation.tables import describe_options
 from vectorsearch.evaluation.topics import Topics
 from vectorsearch.rerankers import Rerank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from vectorsearch import Database
@@ -229,6 +230,23 @@ def test_the_digest_changes_when_anything_that_counts_changes(db: Database, monk
     monkeypatch.setattr(journal, "code_digest", lambda: "other code")
     digests.append(Subject(db).digest(LEXICAL))
     assert len(set(digests)) == len(digests)
+
+
+def test_a_system_that_names_nothing_is_the_databases_own_search(open_database: Callable[..., Database]) -> None:
+    """With mode auto alone stored defaults are measured, their reranker counts, and a change of them asks again."""
+    db = open_database()
+    db.add([{"id": f"d{i}", "text": f"csv file {i}"} for i in range(30)])
+    auto = parse_system("mode=auto")
+    before = Subject(db).digest(auto)
+    db.defaults = SearchDefaults(fusion="zscore", weights={"lexical": 0.2, "dense": 0.8})
+    after = Subject(db).digest(auto)
+    assert before != after
+    assert [h.id for h in auto.search(db, "csv 7")] == [h.id for h in db.search("csv 7", k=100)]
+    assert auto.search(db, "csv 7").plan.fusion == "zscore"
+    assert parse_system("mode=hybrid").search(db, "csv 7").plan.fusion == "rrf"
+    db.defaults = SearchDefaults(embed="another model's digest")
+    assert Subject(db).digest(auto) == before
+    assert auto.search(db, "csv 7").plan.fusion == "rrf"
 
 
 def test_figures_are_given_when_an_id_has_a_space_and_the_run_is_refused() -> None:
