@@ -89,7 +89,8 @@ def draw(db: Path, sighting: Sighting, *, tenant: str | None = None) -> Renderab
         return Text(f"{db}: {sighting.reason or 'waiting for the process that has it open'}", style="yellow")
     picture, snapshot = sighting.picture, _snapshot(sighting.picture, tenant)
     heading = Text.assemble((str(db), "bold"), (f"{f' · {tenant}' if tenant else ''} · process {picture.pid}", "dim"))
-    return Group(heading, _budget(snapshot, split=tenant is None), _happened(snapshot), Text(), _models(snapshot))
+    happened = [_happened(snapshot)] if tenant is None else []  # counted over all tenants
+    return Group(heading, _budget(snapshot, split=tenant is None), *happened, Text(), _models(snapshot))
 
 
 def _first(watcher: Watcher) -> Picture:

@@ -49,10 +49,14 @@ def snapshot(
     target: Annotated[Path, typer.Argument(help="New folder for the copy.", metavar="FOLDER")],
     *,
     db: DatabaseFolder,
+    tenant: TenantName = None,
     as_json: output.Json = False,
 ) -> None:
-    """Copy a database as of this moment, indexes included, also while another process writes to it."""
-    with open_existing(db) as database:
+    """Copy a database and its tenants as of this moment, also while another process writes to it.
+
+    A tenant's copy is a database of its own.
+    """
+    with open_existing(db, tenant=tenant) as database:
         database.snapshot(target)
         documents = database.count()
     if as_json:

@@ -77,6 +77,18 @@ def test_a_tenant_is_measured_when_it_is_named(run: Callable, shop: Path, collec
     assert run("evaluate", "--collection", collection, "--tenant", "acme").exit_code == 2
 
 
+def test_a_tenants_copy_is_a_database_when_it_is_taken(run: Callable, shop: Path, features: Path) -> None:
+    """It has the tenant's documents and registered models, and no tenants."""
+    copy = shop.with_name("copy.db")
+    registering = ("models", "register", "words", features, "--db", shop, "--tenant", "acme", "--task", "embedder")
+    assert run(*registering).exit_code == 0
+    assert run("snapshot", copy, "--db", shop, "--tenant", "acme", "--json").json["documents"] == 1
+    (model,) = run("models", "registered", "--db", copy, "--json").json["models"]
+    assert (model["tenant"], model["name"]) == ("", "words")
+    assert run("search", "reads", "--db", copy, "--json").json["hits"][0]["text"] == "Acme reads no csv file."
+    assert run("tenants", "list", "--db", copy, "--json").json["tenants"] == []
+
+
 def test_the_known_tenants_are_named_when_one_is_unknown(run: Callable, shop: Path) -> None:
     """The message names them and the command that adds one; nothing is made by a slip of the pen."""
     commands = (["search", "x"], ["index", shop.parent / "acme.jsonl"], ["info"], ["verify"], ["models", "registered"])

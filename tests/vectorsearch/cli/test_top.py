@@ -95,11 +95,13 @@ def test_all_is_seen_in_80_columns_when_there_is_much(tmp_path: Path) -> None:
 
 
 def test_only_its_own_is_seen_when_a_tenant_is_named(tmp_path: Path) -> None:
-    """Neither another's models nor its name."""
+    """Neither another's models nor its name, nor what is counted over all tenants."""
     shown = "\n".join(drawn(SHOP, tmp_path, tenant="globex"))
     assert "150 MiB of 1,000 MiB\n" in shown
     assert "words" in shown
     assert "acme" not in shown
+    for told_of_all in ("loads", "evictions", "waiting", "quarantined,", "kept by runtimes"):
+        assert told_of_all not in shown
     assert "no models yet" in "\n".join(drawn(snapshot(), tmp_path))
 
 
