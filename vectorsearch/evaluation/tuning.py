@@ -116,6 +116,7 @@ def tune(
         db.find_reranker(rerank)
     if not dry_run:
         db.defaults = db.defaults  # raises now, not after minutes, if nothing can be stored
+    _refuse_foreign(db, judged)
     present = _present(db)
     settings = _settings(db, present, rerank or present.rerank, depth)
     queries = {query_id: judged.queries[query_id] for query_id in judged.qrels}
@@ -140,6 +141,16 @@ def tune(
         return result
     db.defaults = _with_origin(db, result)
     return replace(result, stored=True)
+
+
+def _refuse_foreign(db: Database, judged: Judged) -> None:
+    """Raise if no document that is judged relevant is here, and any way to search would be as bad as another."""
+    relevant = {doc_id for grades in judged.qrels.values() for doc_id, grade in grades.items() if grade > 0}
+    if not any(db.get(doc_id) for doc_id in relevant):
+        raise InvalidInput(
+            f"none of the {len(relevant)} documents that are judged relevant is in the database: "
+            "give judgments of its own documents"
+        )
 
 
 def _settings(db: Database, present: SearchDefaults, rerank: str | None, depth: int) -> list[SearchDefaults]:

@@ -174,7 +174,7 @@ def test_words_alone_are_tuned_with_a_reranker(open_database: Callable[..., vs.D
 def test_what_can_not_work_is_said_before_anything_is_asked(
     db: vs.Database, open_database: Callable[..., vs.Database], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An unknown reranker, too many folds, too deep, another reranker than the present one, a database open to read."""
+    """Unknown or other rerankers, too many folds, too deep, nothing relevant here, a database open to read."""
     judged = judged_at_random(db, 1)
     open_database(tmp_path / "db").close()
     reader = open_database(tmp_path / "db", read_only=True)
@@ -183,6 +183,9 @@ def test_what_can_not_work_is_said_before_anything_is_asked(
         tune(db, judged, rerank="no such model")
     with pytest.raises(InvalidInput, match="46 folds of 45 queries"):
         tune(db, judged, folds=46)
+    for grades in ({"elsewhere": 1}, {"d1": 0}):
+        with pytest.raises(InvalidInput, match="judged relevant is in the database"):
+            tune(db, Topics(judged.queries, dict.fromkeys(judged.qrels, grades)))
     with pytest.raises(InvalidInput, match="depth is 101"):
         tune(db, judged, rerank="test-reranker", depth=101)
     with pytest.raises(ReadOnlyDatabase):
