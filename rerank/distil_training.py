@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from transformers.utils import logging
 
 from backends.batching import collate
 from backends.pipeline import joined
@@ -122,7 +123,12 @@ class Student:
 
     def save(self) -> None:
         """Write the weights into the student's folder."""
-        self._module.save_pretrained(self._folder)
+        talk: Any = logging  # its functions carry no types
+        talk.disable_progress_bar()  # it would draw across the caller's own
+        try:
+            self._module.save_pretrained(self._folder)
+        finally:
+            talk.enable_progress_bar()
 
     def _step(self, queries: Sequence[TokenRows], optimizer: torch.optim.Optimizer) -> None:
         rows = joined(iter(queries))

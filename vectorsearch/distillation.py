@@ -71,6 +71,10 @@ def distil_reranker(
     """
     if not 0.0 <= threshold <= 1.0:
         raise InvalidInput(f"threshold is {threshold!r}: it is a share, from 0 to 1")
+    if (documents := db.count()) <= recipe.keep:
+        raise InvalidInput(
+            f"{documents} documents, and the best {recipe.keep} of each query count: a first stage needs more of them"
+        )
     spec = catalogue.resolve(teacher)
     asked = _queries(db, queries, recipe)
     distilled = distil(spec, _pools(db, asked), folder, recipe, progress=progress)

@@ -122,8 +122,8 @@ def test_same_student_comes_out_when_the_seed_is_the_same(db: vs.Database, tmp_p
 def test_nothing_is_written_when_there_is_too_little_to_learn_from(tmp_path: Path, teacher: Path) -> None:
     """A database with too few documents is refused in words, and no folder is left."""
     with vs.open(tmp_path / "db", embed=None) as db:
-        db.add(documents(1))
-        with pytest.raises(InvalidInput, match="queries found anything to rank"):
+        db.add(documents(5))
+        with pytest.raises(InvalidInput, match="5 documents, and the best 5 of each query count"):
             distilled(db, tmp_path / "out", teacher)
     assert not (tmp_path / "out").exists()
 

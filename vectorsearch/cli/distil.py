@@ -12,6 +12,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from backends.errors import InvalidInput
 from rerank.distil import DEFAULT_RECIPE, Recipe
 from vectorsearch import config
 from vectorsearch.cli import output
@@ -35,10 +36,13 @@ compared with its teacher, and with [bold]--register[/] it is registered if it k
 [bold]Examples[/]
 
   vectorsearch distil-reranker --db my.db --register first
-  vectorsearch distil-reranker --db my.db --tenant acme --queries asked.jsonl --layers 2 --minutes 5
-  vectorsearch evaluate --db my.db --queries q.jsonl --qrels q.tsv --system "rerank=default depth=100" --system "rerank=FOLDER>default depth=100>15"
+  vectorsearch distil-reranker --db my.db --tenant acme \\
+    --queries asked.jsonl --layers 2 --minutes 5
+  vectorsearch evaluate --db my.db --queries q.jsonl --qrels q.tsv \\
+    --system "all: rerank=default depth=100" \\
+    --system "cascade: rerank=FOLDER>default depth=100>15"
 
-Exit code: 1 if it was to be registered and doesn't keep enough."""  # noqa: E501 -- a command is one line
+Exit code: 1 if it was to be registered and doesn't keep enough."""
 
 _UNITS = {"searching": "queries", "scoring": "queries", "training": "steps"}
 
@@ -87,6 +91,8 @@ def distil(
     folder = out or db.with_name(f"{db.name}{f'.{tenant}' if tenant else ''}.student")
     recipe = Recipe(layers=layers, pairs=pairs, minutes=minutes, seed=seed)
     own = list(read_queries(queries).values()) if queries else []
+    if queries and not own:
+        raise InvalidInput(f"{queries}: holds no queries; without --queries they are drawn from the documents")
     with open_existing(db, tenant=tenant, writing=register is not None) as database:
         fetch_for_search(database, "auto", teacher)
         result = _distil_with_progress(

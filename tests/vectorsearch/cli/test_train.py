@@ -67,3 +67,12 @@ def test_usage_is_told_when_an_option_makes_no_sense(run: Callable, files: list[
     assert (done.exit_code, "30 negatives of 20 hits" in done.stderr) == (1, True)
     done = run("train-reranker", *files, "--tenant", "nobody")
     assert (done.exit_code, "nobody" in done.stderr) == (1, True)
+
+
+def test_a_file_without_queries_is_refused_when_distilling(run: Callable, files: list[object], tmp_path: Path) -> None:
+    """Who names a file of queries doesn't get a student of others, drawn from the documents."""
+    (tmp_path / "none.jsonl").write_text("", encoding="utf-8")
+    done = run("distil-reranker", *files[:4], "--queries", tmp_path / "none.jsonl")
+    assert done.exit_code == 1
+    assert "holds no queries" in done.stderr
+    assert not (tmp_path / "my.db.acme.student").exists()
