@@ -54,7 +54,7 @@ _COMMANDS = {
     ),
     "snapshot": (
         "upkeep:snapshot",
-        "Copy a database as of this moment, indexes included, also while another process writes to it.",
+        "Copy a database and its tenants as of this moment, also while another process writes to it.",
     ),
     "tenants": (
         "tenants:app",
