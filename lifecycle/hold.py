@@ -35,9 +35,8 @@ class Hold:
     def __init__(self, manager: ModelManager, refs: Iterable[ModelRef], timeout_s: float = 30.0) -> None:
         self._manager = manager
         self._lease = manager.lease_set(refs, timeout_s)
-        self._answered: threading.Event | None = (
-            None  # and how to withdraw: both are of a set that has to be waited for
-        )
+        # Both are of a set that has to be waited for.
+        self._answered: threading.Event | None = None
         self._withdraw: Callable[[], None] | None = None
 
     @property

@@ -23,7 +23,7 @@ _FEW = 256  # so many are scored exactly at once, without a rough choice first
 def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return a copy of float32[..., dim] with each vector of length 1; a zero vector stays zero."""
     # Scaled first: the square of a component near float32's limits would overflow or vanish.
-    largest = np.max(np.abs(vectors), axis=-1, keepdims=True)
+    largest = np.max(np.abs(vectors), axis=-1, keepdims=True, initial=0)
     scaled: NDArray[np.float32] = np.divide(vectors, np.where(largest > 0, largest, 1), dtype=np.float32)
     norms = np.linalg.norm(scaled, axis=-1, keepdims=True)
     scaled /= np.where(norms > 0, norms, 1)

@@ -71,13 +71,16 @@ def _recall(base: Base, queries: NDArray[np.float32], truth: list[NDArray[np.int
     """Return the share of the true neighbours that are found."""
     pairs = zip(queries, truth, strict=True)
     found = sum(int(np.isin(near, base.search(query, _K, None).rows).sum()) for query, near in pairs)
-    return found / sum(near.size for near in truth)
+    wanted = sum(near.size for near in truth)
+    return found / wanted if wanted else 1.0
 
 
 def _neighbours(
     queries: NDArray[np.float32], units: Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 ) -> list[NDArray[np.int64]]:
     """Return the rows of the `_K` nearest of each query, in any order."""
+    if not len(queries):  # their vectors have gone from the store since the base was built
+        return []
     rows = np.empty((len(queries), 0), np.int64)
     scores = np.empty((len(queries), 0), np.float32)
     for more_rows, vectors in units:

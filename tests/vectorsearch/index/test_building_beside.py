@@ -216,6 +216,19 @@ def test_a_base_that_finds_too_little_is_told_or_scanned_when_it_is_checked(
     store.close()
 
 
+def test_a_base_is_tuned_when_all_its_vectors_have_gone_from_the_store(tmp_path: Path) -> None:
+    """Codes whose vectors were deleted while they were built have nothing to be measured by, and nothing fails."""
+    store = Store(tmp_path / "db", durable=False)
+    store.write(documents(200))
+    with store.snapshot() as snapshot:
+        base = faiss_base.build(BasePlan("HNSW16,SQ8", 1), lambda: snapshot.vectors(0), 200, store.vectors_of)
+        assert base is not None
+        newer = snapshot.vectors(0)
+        store.delete([document.id for document in documents(200)])
+        assert recall.tuned(base, newer).recall == 1.0
+    store.close()
+
+
 def test_reaches_are_narrow_first_when_they_are_tried() -> None:
     """Lists are visited from few to all, codes refined from little to much, and a scan has nothing to choose."""
     assert [r.breadth for r in base_plan("IVF100,Flat").reaches()] == [16, 32, 64, 100]
