@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
 from lifecycle.config import InstanceKey, ModelRef
@@ -137,19 +137,6 @@ class ManagerSnapshot:
         own = {field.name: values[field.name] for field in fields(cls)}
         models = tuple(map(ModelStatus.from_dict, values["models"]))
         return cls(**{**own, "models": models, "counters": Counters(**values["counters"])})
-
-    def of_tenant(self, name: str) -> ManagerSnapshot:
-        """Return what a tenant may see: its own models and refs, and the bytes charged for them; all else is of all."""
-        own = tuple(
-            replace(model, refs=tuple(ref for ref in model.refs if ref.tenant == name))
-            for model in self.models
-            if any(ref.tenant == name for ref in model.refs)
-        )
-        by_backend: dict[str, int] = {}
-        for model in own:
-            by_backend[model.backend] = by_backend.get(model.backend, 0) + model.charged_nbytes
-        charged = self.by_tenant.get(name, 0)
-        return replace(self, models=own, by_backend=by_backend, by_tenant={name: charged}, charged_nbytes=charged)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from vectorsearch.searching import Searching
 from vectorsearch.space import EmbeddingSpace
 from vectorsearch.store_upkeep import check_tenants, compact_tenants
 from vectorsearch.tenancy import Tenancy
+from vectorsearch.tenants_view import TenantSnapshot
 from vectorsearch.writer import Writer
 
 if TYPE_CHECKING:
@@ -155,10 +156,10 @@ class Database(Searching, Tenancy):
         """Give all documents in the order in which they were stored."""
         return self._collection.iter()
 
-    def models(self) -> ManagerSnapshot:
+    def models(self) -> ManagerSnapshot | TenantSnapshot:
         """Tell what is resident, leased and charged, and what the counters say; a tenant sees its own models only."""
         snapshot = self._models.manager.snapshot()
-        return snapshot.of_tenant(self.tenant_name) if self.tenant_name else snapshot
+        return TenantSnapshot.of(snapshot, self.tenant_name) if self.tenant_name else snapshot
 
     def check_health(self, threshold: float = 0.1) -> tuple[BackendHealth, ...]:
         """Return the inference backends that let down more than this share of recent calls; none if all are well.

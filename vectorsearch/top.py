@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from lifecycle import ManagerSnapshot
 from vectorsearch.storage.errors import StoreError
 from vectorsearch.storage.files import replace_file
+from vectorsearch.tenants_view import TenantSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,10 +41,14 @@ class Picture:
     published_at: float
     snapshot: ManagerSnapshot
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as JSON has them."""
+    def seen_by(self, tenant: str | None) -> ManagerSnapshot | TenantSnapshot:
+        """Return what a tenant may see of it; all of it for None."""
+        return self.snapshot if tenant is None else TenantSnapshot.of(self.snapshot, tenant)
+
+    def to_dict(self, *, tenant: str | None = None) -> dict[str, Any]:
+        """Return plain values, as JSON has them, of what a tenant may see."""
         told = {"pid": self.pid, "host": self.host, "published_at": self.published_at}
-        return told | self.snapshot.to_dict()
+        return told | self.seen_by(tenant).to_dict()
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ def test_messages_name_nobody_else_when_a_tenant_fails(
     result = acme.search("apple", rerank=model)
     assert result.degraded == ("rerank:budget",)
     told += [str(result.to_dict()), str(acme.explain("apple", rerank=model, analyze=True)), str(acme.info())]
-    told += [str(acme.models().models), str(acme.models().by_tenant), str(acme.models().by_backend)]
+    told += [str(acme.models().models), str(acme.models().to_dict()), str(acme.models().by_backend)]
     mine = str(tmp_path)
     for text in told:
         assert not any(secret in text.replace(mine, "") for secret in SECRETS), text
@@ -182,6 +182,23 @@ def test_a_tenant_sees_its_own_models_when_it_asks_what_is_loaded(
     for tenant in (acme, globex):
         seen = tenant.models()
         assert [ref.tenant for model in seen.models for ref in model.refs] == [tenant.tenant_name]
-        assert seen.by_tenant == {tenant.tenant_name: MODEL_NBYTES}
+        assert (seen.to_dict()["tenant"], seen.models[0].leases) == (tenant.tenant_name, 0)
         assert (seen.charged_nbytes, sum(seen.by_backend.values())) == (MODEL_NBYTES, MODEL_NBYTES)
     assert store.models().charged_nbytes == 2 * MODEL_NBYTES
+
+
+def test_nothing_is_told_of_others_when_a_model_is_shared(
+    store: vs.Database, acme: vs.Database, globex: vs.Database, tmp_path: Path
+) -> None:
+    """What a tenant sees stays as it is, byte for byte, while another uses the instance that both share."""
+    for tenant in (acme, globex):
+        tenant.register_model("own", write_model(tmp_path / tenant.tenant_name, 1), "cross-encoder")
+    before = acme.models().to_dict()
+    for text in ("apple", "pie", "cream"):
+        globex.search(text, rerank="own", on_rerank_error="raise")
+    assert acme.models().to_dict() == before
+    (model,) = acme.models().models
+    (whole,) = store.models().models
+    assert (model.hits, model.hit_ratio, model.charged_nbytes) == (None, None, MODEL_NBYTES // 2)
+    assert whole.hits is not None
+    assert whole.hits >= 3

@@ -131,7 +131,7 @@ def _embedding(database: Database) -> dict[str, Any] | None:
     if choice is None or database.embedder is None:
         return None
     digest = database.embedder.digest
-    ran = [each for each in database.models().models if each.key.digest == digest and each.loads]
+    ran = [each for each in database.models().models if each.key.digest == digest and (each.loads or each.resident)]
     backends = [{"backend": each.backend, "device": each.device} for each in ran]
     return {"model": database.embedder.name, "backend": choice.backend, "reason": choice.reason, "loaded": backends}
 

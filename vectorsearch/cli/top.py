@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from lifecycle import ManagerSnapshot
 from vectorsearch.cli import output
 from vectorsearch.cli.opening import DatabaseFolder, TenantName, require_database, require_tenant
 from vectorsearch.storage.errors import StoreError
@@ -20,12 +20,13 @@ from vectorsearch.storage.registry import Registry
 from vectorsearch.top import WATCHED_S, Sighting, Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
 
-    from lifecycle import ManagerSnapshot, ModelStatus
+    from lifecycle import ModelStatus
+    from vectorsearch.tenants_view import TenantModel, TenantSnapshot
     from vectorsearch.top import Picture
 
 HELP = """Show which models another process has in memory for a database: whose, where, and used when.
@@ -70,8 +71,7 @@ def top(
     if once or as_json or not output.out.is_terminal:
         picture = _first(watcher)
         if as_json:
-            seen = replace(picture, snapshot=_snapshot(picture, tenant))
-            output.print_json({"db": str(db), **seen.to_dict()})
+            output.print_json({"db": str(db), **picture.to_dict(tenant=tenant)})
         else:
             output.out.print(draw(db, Sighting(picture), tenant=tenant))
         return
@@ -87,10 +87,11 @@ def draw(db: Path, sighting: Sighting, *, tenant: str | None = None) -> Renderab
     """Return the budget as a bar, and under it a row for each model and tenant, the largest first; or why not."""
     if sighting.picture is None:
         return Text(f"{db}: {sighting.reason or 'waiting for the process that has it open'}", style="yellow")
-    picture, snapshot = sighting.picture, _snapshot(sighting.picture, tenant)
+    picture = sighting.picture
+    seen = picture.seen_by(tenant)
     heading = Text.assemble((str(db), "bold"), (f"{f' · {tenant}' if tenant else ''} · process {picture.pid}", "dim"))
-    happened = [_happened(snapshot)] if tenant is None else []  # counted over all tenants
-    return Group(heading, _budget(snapshot, split=tenant is None), *happened, Text(), _models(snapshot))
+    happened = [_happened(seen)] if isinstance(seen, ManagerSnapshot) else []
+    return Group(heading, _budget(seen), *happened, Text(), _models(seen.models))
 
 
 def _first(watcher: Watcher) -> Picture:
@@ -110,13 +111,10 @@ def _sightings(watcher: Watcher, interval_s: float) -> Iterator[Sighting]:
         time.sleep(_LOOK_EVERY_S if is_waiting else interval_s)
 
 
-def _snapshot(picture: Picture, tenant: str | None) -> ManagerSnapshot:
-    return picture.snapshot if tenant is None else picture.snapshot.of_tenant(tenant)
-
-
-def _budget(snapshot: ManagerSnapshot, *, split: bool) -> Text:
+def _budget(snapshot: ManagerSnapshot | TenantSnapshot) -> Text:
     """Return the bar: leased, idle and free; of a tenant, whose idle part isn't told, charged and not."""
-    charged, idle = snapshot.charged_nbytes, snapshot.idle_nbytes if split else 0
+    charged = snapshot.charged_nbytes
+    idle = snapshot.idle_nbytes if isinstance(snapshot, ManagerSnapshot) else 0
     parts = [(charged - idle, "█", "green"), (idle, "▒", "cyan")]
     bar, left = Text("budget".ljust(len(_INDENT))), _BAR_WIDTH
     for nbytes, mark, style in parts:
@@ -148,8 +146,8 @@ def _happened(snapshot: ManagerSnapshot) -> Text:
     return line
 
 
-def _models(snapshot: ManagerSnapshot) -> RenderableType:
-    models = _shown(snapshot.models)
+def _models(known: Sequence[ModelStatus | TenantModel]) -> RenderableType:
+    models = _shown(known)
     if not models:
         return Text("no models yet", style="dim")
     has_tenants = any(ref.tenant for model in models for ref in model.refs)
@@ -169,15 +167,15 @@ def _models(snapshot: ManagerSnapshot) -> RenderableType:
     return table
 
 
-def _shown(models: tuple[ModelStatus, ...]) -> list[ModelStatus]:
+def _shown(models: Sequence[ModelStatus | TenantModel]) -> list[ModelStatus | TenantModel]:
     """Return those that are charged or were loaded, the largest first, and of others each once: not every fallback."""
     used = [model for model in models if model.charged_nbytes or model.loads]
     known = {model.key.digest for model in used}
     rest = {model.key.digest: model for model in reversed(models) if model.key.digest not in known}
-    return sorted([*used, *reversed(rest.values())], key=lambda model: (-model.charged_nbytes, -model.hits))
+    return sorted([*used, *reversed(rest.values())], key=lambda model: (-model.charged_nbytes, -(model.hits or 0)))
 
 
-def _figures(model: ModelStatus) -> tuple[Text, ...]:
+def _figures(model: ModelStatus | TenantModel) -> tuple[Text, ...]:
     state = _NAMES.get(model.state, model.state)
     last_use = "now" if model.leases else "-" if model.idle_s is None else _ago(model.idle_s)
     ratio = "-" if model.hit_ratio is None else f"{100 * model.hit_ratio:.0f} %"
@@ -185,7 +183,8 @@ def _figures(model: ModelStatus) -> tuple[Text, ...]:
     return (
         Text(model.backend),
         Text(state, style=_STYLES.get(model.state, "yellow")),
-        *(Text(text) for text in (f"{model.leases:,}" if model.leases else "-", nbytes, last_use, ratio)),
+        Text("shared", style="dim") if model.leases is None else Text(f"{model.leases:,}" if model.leases else "-"),
+        *(Text(text) for text in (nbytes, last_use, ratio)),
     )
 
 

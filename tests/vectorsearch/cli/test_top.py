@@ -98,6 +98,7 @@ def test_only_its_own_is_seen_when_a_tenant_is_named(tmp_path: Path) -> None:
     """Neither another's models nor its name, nor what is counted over all tenants."""
     shown = "\n".join(drawn(SHOP, tmp_path, tenant="globex"))
     assert "150 MiB of 1,000 MiB\n" in shown
+    assert "globex own   onnx    ready       shared  50        -    -" in shown
     assert "words" in shown
     assert "acme" not in shown
     for told_of_all in ("loads", "evictions", "waiting", "quarantined,", "kept by runtimes"):
@@ -141,6 +142,9 @@ def test_the_picture_is_printed_when_a_process_publishes_it(run: Callable, db: P
         [{"tenant": "globex", "name": "own"}],
         [{"tenant": "globex", "name": "words+jax"}],
     ]
+    assert (own["charged_nbytes"], own["models"][0]["charged_nbytes"]) == (150 * MIB, 50 * MIB)
+    assert [model["leases"] for model in own["models"]] == [None, 0]
+    assert not {"counters", "waiters", "idle_nbytes", "residue", "by_tenant"} & own.keys()
 
 
 def test_it_says_so_when_no_process_has_it_open(run: Callable, db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
