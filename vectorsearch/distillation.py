@@ -55,7 +55,7 @@ def distil_reranker(
     Args:
         db: what it finds for a query is what the student learns to order; no document of it is changed.
         folder: must not be there yet; a model in Hugging Face layout, with an ONNX graph beside the safetensors.
-        teacher: a cross-encoder, by name or folder.
+        teacher: a cross-encoder, by name or folder; also one that is registered here.
         queries: the users' own, which need no judgments. Where they are too few, titles and sentences are drawn from
             the documents.
         recipe: how long, how many layers, how many pairs.
@@ -75,7 +75,7 @@ def distil_reranker(
         raise InvalidInput(
             f"{documents} documents, and the best {recipe.keep} of each query count: a first stage needs more of them"
         )
-    spec = catalogue.resolve(teacher)
+    spec = catalogue.ensure(db.find_reranker(teacher))
     asked = _queries(db, queries, recipe)
     distilled = distil(spec, _pools(db, asked), folder, recipe, progress=progress)
     kept, blended = distilled.held_out.kept, distilled.blended.kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path  # noqa: TC003 -- typer reads it when it runs
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,14 +16,13 @@ from rerank.distil import DEFAULT_RECIPE, Recipe
 from vectorsearch import config
 from vectorsearch.cli import output
 from vectorsearch.cli.group import FAILED
-from vectorsearch.cli.opening import DatabaseFolder, TenantName, open_existing
+from vectorsearch.cli.opening import DatabaseFolder, TenantName, folder_beside, open_existing
 from vectorsearch.cli.search import fetch_for_search
 from vectorsearch.distillation import DEPTH, THRESHOLD, distil_reranker
 from vectorsearch.evaluation.collections import read_queries
 
 if TYPE_CHECKING:
     from rerank.distil_agreement import Agreement
-    from vectorsearch.database import Database
     from vectorsearch.distillation import Distillation
 
 HELP = f"""Distil a small reranker from a large one, on a database's own documents, without judgments.
@@ -88,35 +86,30 @@ def distil(
     as_json: output.Json = False,
 ) -> None:
     """Distil, compare, and register if it is good enough."""
-    folder = out or db.with_name(f"{db.name}{f'.{tenant}' if tenant else ''}.student")
+    folder = out or folder_beside(db, tenant, "student")
     recipe = Recipe(layers=layers, pairs=pairs, minutes=minutes, seed=seed)
     own = list(read_queries(queries).values()) if queries else []
     if queries and not own:
         raise InvalidInput(f"{queries}: holds no queries; without --queries they are drawn from the documents")
     with open_existing(db, tenant=tenant, writing=register is not None) as database:
         fetch_for_search(database, "auto", teacher)
-        result = _distil_with_progress(
-            database, folder, teacher=teacher, queries=own, recipe=recipe, threshold=threshold, register=register
-        )
+        with output.step_meters(_UNITS) as show:
+            result = distil_reranker(
+                database,
+                folder,
+                teacher=teacher,
+                queries=own,
+                recipe=recipe,
+                threshold=threshold,
+                register=register,
+                progress=show,
+            )
     if as_json:
         output.print_json(_facts(result))
     else:
         _print(result)
     if register is not None and result.registered is None:
         raise typer.Exit(FAILED)
-
-
-def _distil_with_progress(database: Database, folder: Path, **options: Any) -> Distillation:  # noqa: ANN401 -- passed on
-    with ExitStack() as stack:
-        meters: dict[str, output.Meter] = {}
-
-        def show(step: str, done: int, total: int) -> None:
-            if step not in meters:
-                stack.close()  # ends the bar of the step before
-                meters[step] = stack.enter_context(output.Meter(step, _UNITS[step]))
-            meters[step].update(done, total)
-
-        return distil_reranker(database, folder, **options, progress=show)
 
 
 def _facts(result: Distillation) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from vectorsearch.cli import output
-from vectorsearch.cli.opening import DatabaseFolder, TenantName, open_existing
+from vectorsearch.cli.opening import DatabaseFolder, TenantName, folder_beside, open_existing
 from vectorsearch.features import DEFAULT_DIM, fit_features
 
 HELP = """Fit a small embedding model on a database's own documents: hashed words, idf, truncated SVD.
@@ -38,7 +38,7 @@ def fit(
     as_json: output.Json = False,
 ) -> None:
     """Fit and say what came out."""
-    folder = out or db.with_name(f"{db.name}{f'.{tenant}' if tenant else ''}.features")
+    folder = out or folder_beside(db, tenant, "features")
     begun = time.monotonic()
     with open_existing(db, tenant=tenant) as database, output.Meter("fitting features", "steps") as meter:
         # Both steps in one bar: reading is about as long as one of the fit's passes over the documents.

@@ -179,6 +179,11 @@ def open_or_make(
         raise
 
 
+def folder_beside(db: Path, tenant: str | None, suffix: str) -> Path:
+    """Return where what is made of a database, or of a tenant's, is written by default: beside it."""
+    return db.with_name(f"{db.name}{f'.{tenant}' if tenant else ''}.{suffix}")
+
+
 def fetch_models(specs: Iterable[ModelSpec]) -> None:
     """Bring models into the cache with a progress bar; those that are there cost nothing.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +29,9 @@ from vectorsearch.cli.opening import (
 from vectorsearch.engine import DEFAULT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from vectorsearch.database import Database
     from vectorsearch.tenants import TenantInfo
 
@@ -79,7 +84,7 @@ def add(
 ) -> None:
     """Add a tenant, in a database that is made if it isn't there. Its embedder is the database's, or its own."""
     sizes = _sizes(quota, guaranteed)
-    with open_to_index(db, tenant=None) as root:
+    with _removed_if_in_vain(db), open_to_index(db, tenant=None) as root:
         if any(tenant.name == name for tenant in root.tenants()):
             raise InvalidInput(
                 f"{str(db)!r} has a tenant {name!r} already: "
@@ -148,6 +153,18 @@ def remove(
         output.print_json({"db": str(db), "removed": name})
         return
     output.out.print(Text(f"tenant {name} is removed"))
+
+
+@contextmanager
+def _removed_if_in_vain(db: Path) -> Iterator[None]:
+    """Remove a folder that wasn't there before the block and whose work failed: a slip makes no database."""
+    was_there = db.exists()
+    try:
+        yield
+    except BaseException:
+        if not was_there:
+            shutil.rmtree(db, ignore_errors=True)
+        raise
 
 
 def _sizes(quota: str | None, guaranteed: str | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rerank.train_plan import TrainingPlan
 from vectorsearch import config
 from vectorsearch.cli import output
 from vectorsearch.cli.group import FAILED
-from vectorsearch.cli.opening import DatabaseFolder, TenantName, open_existing
+from vectorsearch.cli.opening import DatabaseFolder, TenantName, folder_beside, open_existing
 from vectorsearch.cli.search import fetch_for_search
 from vectorsearch.evaluation.collections import read_judged_queries, read_qrels
 from vectorsearch.evaluation.figures import format_p, signed
@@ -98,7 +98,7 @@ def train(
     as_json: output.Json = False,
 ) -> None:
     """Train, compare, and register if it is better."""
-    folder = out or db.with_name(f"{db.name}{f'.{tenant}' if tenant else ''}.reranker")
+    folder = out or folder_beside(db, tenant, "reranker")
     grades = read_qrels(qrels)
     judged = Topics(read_judged_queries(queries, grades), grades)
     plan = TrainingPlan(

@@ -124,6 +124,20 @@ def test_nothing_is_changed_when_a_command_is_wrong(
     assert run("tenants", "list", "--db", shop, "--json").json == before
 
 
+@pytest.mark.parametrize(
+    "arguments", [("Acme",), ("acme", "--quota", "1MB", "--guaranteed", "1MiB"), ("acme", "--embed", "no-such-model")]
+)
+def test_no_database_is_left_when_its_first_tenant_is_refused(
+    run: Callable, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """A name, a size or an embedder that can't be makes no folder, and takes none away that was there."""
+    assert run("tenants", "add", *arguments, "--db", tmp_path / "shop.db").exit_code == 1
+    assert not (tmp_path / "shop.db").exists()
+    (tmp_path / "kept.db").mkdir()
+    assert run("tenants", "add", *arguments, "--db", tmp_path / "kept.db").exit_code == 1
+    assert (tmp_path / "kept.db").exists()
+
+
 def test_nothing_is_removed_when_another_has_the_database_open(run: Callable, shop: Path, features: Path) -> None:
     """Commands that write name the process that has it open; those that read go on beside it."""
     with vs.open(shop):
