@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path  # noqa: TC003 -- typer reads it when it runs
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,9 +28,10 @@ if TYPE_CHECKING:
 HELP = """Learn from judged queries how a database, or a tenant's, is best searched, and make that its default.
 
 Tried are several fusions and weights of words and vectors, and with --rerank several depths and blends. The choice is
-made on some of the queries and measured on the others, by cross-validation: that figure, and not the best of many, is
-what new queries can expect. Only if it is significantly better than what a search does now, by a paired test, it is
-stored; searches that don't say otherwise then use it, and [bold]search --explain[/] says where it comes from.
+made on some of the queries and measured on the others, by cross-validation, ten times over: that figure, and not the
+best of many, is what new queries can expect. Only if it is significantly better than what a search does now, by a
+paired test, it is stored; searches that don't say otherwise then use it, and [bold]search --explain[/] says where it
+comes from.
 
 The models answer once for each query and text, and what they said is remembered.
 
@@ -42,6 +42,8 @@ The models answer once for each query and text, and what they said is remembered
   vectorsearch tune --db my.db --tenant acme --queries q.jsonl --qrels q.tsv
   vectorsearch tune --db my.db --show
   vectorsearch tune --db my.db --reset"""
+
+_UNITS = {"searching": "queries", "reranking": "queries", "measuring": "fusions"}
 
 
 def tune(
@@ -84,7 +86,7 @@ def tune(
     reranker = reranker_option(rerank)
     with open_existing(db, tenant=tenant, backend=backend, writing=not dry_run) as database:
         fetch_for_search(database, "auto", reranker)
-        with output.Meter("asking", "queries") as meter:
+        with output.step_meters(_UNITS) as show_step:
             result = tune_database(
                 database,
                 judged,
@@ -94,7 +96,7 @@ def tune(
                 folds=folds,
                 seed=seed,
                 dry_run=dry_run,
-                on_progress=meter.update,
+                progress=show_step,
             )
     if as_json:
         output.print_json(result.to_dict())
@@ -126,7 +128,12 @@ def _figures(result: TuneResult, title: str) -> Table:
     table.add_column("")
     table.add_column(result.measure, justify="right")
     table.add_row("as it searches now", f"{result.before:.3f}")
-    table.add_row(f"tuned, on held-out queries ({result.folds} folds)", f"{result.held_out:.3f}")
+    cuts = f"{result.folds} folds, cut {len(result.by_cut)} ways"
+    table.add_row(f"tuned, on held-out queries ({cuts})", f"{result.held_out:.3f}")
+    table.add_row(
+        Text("by the cut that is worst and best for it", style="dim"),
+        Text(f"{min(result.by_cut):.3f} to {max(result.by_cut):.3f}", style="dim"),
+    )
     table.add_row(
         Text(f"the best of {result.settings:,} settings on all queries", style="dim"),
         Text(f"{result.in_sample:.3f}", style="dim"),
@@ -142,11 +149,10 @@ def _conclude(result: TuneResult, *, dry_run: bool) -> None:
             f"{gain.wins:,} queries better, {gain.losses:,} worse"
         )
     )
-    agree = Counter(map(str, result.by_fold))[str(result.chosen)]
     output.out.print()
     output.out.print(Text(f"now     {result.present}"))
     output.out.print(Text(f"chosen  {result.chosen}"))
-    output.out.print(Text(f"        by all queries; {agree} of {result.folds} folds chose the same", style="dim"))
+    output.out.print(Text(f"        by all queries, and by {result.agreed:.0%} of the folds alone", style="dim"))
     output.out.print()
     if result.stored:
         output.out.print(Text("stored: searches that don't say otherwise use it", style="green"))

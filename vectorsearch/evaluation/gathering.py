@@ -38,12 +38,12 @@ def gather(
     settings: Sequence[SearchDefaults],
     *,
     cache: bool = True,
-    on_progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[str, int, int], None] = lambda _step, _done, _total: None,
 ) -> dict[str, Evidence]:
     """Return the evidence for each query id that any of the settings needs, which have at most one reranker.
 
     What was asked before is taken from the cache, and what is asked is written to it query by query. Nothing is
-    degraded: a stage that fails raises.
+    degraded: a stage that fails raises. `progress(step, done, total)` counts queries, of `searching` and `reranking`.
 
     Raises:
         EvaluationFailed: a stage was left out.
@@ -54,10 +54,11 @@ def gather(
     db.refresh()
     path = _path(db, reranker) if cache else None
     said = _remembered(path)
-    for text in queries.values():
+    for done, text in enumerate(queries.values(), 1):
         if text not in said:
             said[text] = _Said({kind: _found(db, text, kind) for kind in kinds})
             _remember(path, text, lists=said[text].lists)
+        progress("searching", done, len(queries))
     places = _places(db, (said[text] for text in queries.values()))
     evidence = {}
     for done, (query_id, text) in enumerate(queries.items(), 1):
@@ -69,8 +70,8 @@ def gather(
             _remember(path, text, rerank=scores)
             known = _evidence(said[text], places)
         evidence[query_id] = known
-        if on_progress is not None:
-            on_progress(done, len(queries))
+        if reranker is not None:
+            progress("reranking", done, len(queries))
     return evidence
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from vectorsearch.query.fusion import Fusion
 
 FOLDS = 5
+CUTS = 10  # of one, chance has a say; what ten cost is a hundredth of a second
 MEASURE = "nDCG@10"
 
 _DENSE_WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7)
@@ -45,7 +47,9 @@ class TuneResult:
 
     `present` is how the database searched before, `chosen` what all queries choose; `before` and `held_out` are their
     means of `measure`, the latter as choosing on other queries gives it, and `gain` their difference with its tests.
-    `in_sample` is what the chosen setting reaches on the queries that chose it, which new queries won't.
+    The queries are cut into `folds` several times: `by_cut` are the means of each cut, and `held_out` is theirs.
+    `agreed` is the share of all folds that chose the same as all queries do. `in_sample` is what the chosen setting
+    reaches on the queries that chose it, which new queries won't.
     """
 
     measure: str
@@ -58,7 +62,8 @@ class TuneResult:
     held_out: float
     in_sample: float
     gain: Difference
-    by_fold: tuple[SearchDefaults, ...]
+    by_cut: tuple[float, ...]
+    agreed: float
     stored: bool = False
 
     @property
@@ -82,7 +87,7 @@ def tune(
     seed: int = SEED,
     dry_run: bool = False,
     cache: bool = True,
-    on_progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[str, int, int], None] = lambda _step, _done, _total: None,
 ) -> TuneResult:
     """Choose how to search by judged queries; make it the default if it is significantly better on held-out ones.
 
@@ -95,11 +100,11 @@ def tune(
         rerank: the name of a reranker that may be used; None tunes the fusion alone.
         depth: how many hits it may read at most.
         measure: a name that ir-measures knows.
-        folds: in how many parts the queries are cut; each is held out once.
+        folds: in how many parts the queries are cut, ten times; each part is held out once.
         seed: of the cutting.
         dry_run: store nothing.
         cache: whether answers are remembered, and those of an earlier run taken.
-        on_progress: called as `on_progress(done, total)` after each query.
+        progress: called with the step (`searching`, `reranking`, `measuring`), and how much of how much of it is done.
 
     Raises:
         MissingExtra: ir-measures or scipy is not installed.
@@ -120,10 +125,10 @@ def tune(
     present = _present(db)
     settings = _settings(db, present, rerank or present.rerank, depth)
     queries = {query_id: judged.queries[query_id] for query_id in judged.qrels}
-    evidence = gather(db, queries, settings, cache=cache, on_progress=on_progress)
-    values = measure_settings(evidence, judged.qrels, settings, measure)
+    evidence = gather(db, queries, settings, cache=cache, progress=progress)
+    values = measure_settings(evidence, judged.qrels, settings, measure, progress=partial(progress, "measuring"))
     costs = np.array([0 if setting.rerank is None else setting.rerank_depth for setting in settings], dtype=np.float64)
-    found = cross_validate(values, costs, folds=folds, seed=seed)
+    found = cross_validate(values, costs, folds=folds, cuts=CUTS, seed=seed)
     result = TuneResult(
         measure=measure,
         queries=len(queries),
@@ -135,7 +140,8 @@ def tune(
         held_out=float(found.held_out.mean()),
         in_sample=float(values[found.chosen].mean()),
         gain=tested({"chosen": found.held_out - values[0]})["chosen"],
-        by_fold=tuple(settings[number] for number in found.by_fold),
+        by_cut=tuple(found.by_cut.mean(axis=1).tolist()),
+        agreed=found.by_fold.count(found.chosen) / len(found.by_fold),
     )
     if dry_run or not result.better or found.chosen == 0:
         return result
@@ -188,14 +194,19 @@ def measure_settings(
     qrels: Mapping[str, Mapping[str, int]],
     settings: Sequence[SearchDefaults],
     measure: str,
+    *,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> NDArray[np.float64]:
-    """Return each query's value of the measure under each setting: float64[settings, queries of `qrels`]."""
+    """Return each query's value of the measure under each setting: float64[settings, queries of `qrels`].
+
+    `progress(done, total)` counts fusions.
+    """
     cutoff = deepest_cutoff([measure]) or None
     values = np.empty((len(settings), len(qrels)))
     alike: dict[tuple[object, ...], list[int]] = {}
     for number, setting in enumerate(settings):
         alike.setdefault(fusion_of(setting), []).append(number)
-    for numbers in alike.values():
+    for done, numbers in enumerate(alike.values(), 1):
         merged = {query: fused(each, settings[numbers[0]]) for query, each in evidence.items()}
         # Most settings put the same few first: what is measured are the different rankings, all at once.
         rankings: dict[tuple[str, tuple[int, ...]], int] = {}
@@ -207,6 +218,7 @@ def measure_settings(
         run = {str(n): [evidence[query].doc_ids[row] for row in rows] for (query, rows), n in rankings.items()}
         judged = {str(n): qrels[query] for (query, _), n in rankings.items()}
         values[numbers] = measure_queries(run, judged, names=[measure])[measure][places]
+        progress(done, len(alike))
     return values
 
 

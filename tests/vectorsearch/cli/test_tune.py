@@ -61,7 +61,7 @@ def test_a_table_is_printed_when_a_person_asks(
     monkeypatch.setenv("COLUMNS", "80")
     done = run("tune", *judged, "--dry-run", "--metric", "AP", "--folds", "3", "--limit", "20", "--rerank", "default")
     assert done.exit_code == 0, done.stderr
-    for text in ("20 queries", "AP", "held-out queries (3 folds)", "95 % interval", "chosen", "nothing stored"):
+    for text in ("20 queries", "AP", "(3 folds, cut 10 ways)", "95 % interval", "chosen", "nothing stored"):
         assert text in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "nothing is stored" in run("tune", *judged[:4], "--show").stdout
