@@ -59,7 +59,7 @@ class ModelConfig:
 
     Raises:
         InvalidInput: `ttl_s` or `min_residency_s` is negative, `load_timeout_s` is not positive, one is no number, or
-            `pinned` or `warm_up` is neither True nor False.
+            `pinned` or `warm_up` is neither True nor False, or `load_policy` is no `LoadPolicy`.
     """
 
     load_policy: LoadPolicy = LoadPolicy.LAZY
@@ -71,6 +71,7 @@ class ModelConfig:
     load_timeout_s: float = 120.0
 
     def __post_init__(self) -> None:
+        check_kind("load_policy", self.load_policy, LoadPolicy)
         if self.ttl_s is not None:
             check_seconds("ttl_s", self.ttl_s, endless=True)
         check_seconds("min_residency_s", self.min_residency_s)
@@ -116,6 +117,20 @@ def merge_configs(configs: Iterable[ModelConfig]) -> ModelConfig:
         warm_up=any(config.warm_up for config in every),
         load_timeout_s=max(config.load_timeout_s for config in every),
     )
+
+
+def check_kind(name: str, value: object, kind: type) -> None:
+    """Insist on a value of one type that can be hashed; a plain tuple equals a `ModelRef` and is none.
+
+    Raises:
+        InvalidInput: it is something else, or has a part that can't be hashed.
+    """
+    if not isinstance(value, kind):
+        raise InvalidInput(f"{name} is {value!r}: give a {kind.__name__}")
+    try:
+        hash(value)
+    except TypeError as exc:
+        raise InvalidInput(f"{name} is {value!r}: {exc}; give strings and numbers") from exc
 
 
 def check_count(name: str, count: object, *, least: int | None = 0) -> None:

@@ -12,6 +12,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from backends.errors import InvalidInput
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -142,7 +144,13 @@ class Notifier:
         self.dropped = 0
 
     def subscribe(self, hook: Callable[[Event], None]) -> None:
-        """Call `hook` with every event from now on."""
+        """Call `hook` with every event from now on.
+
+        Raises:
+            InvalidInput: it can't be called.
+        """
+        if not callable(hook):
+            raise InvalidInput(f"hook is {hook!r}: give a function of one event")
         with self._changed:
             self._hooks = (*self._hooks, hook)
             if self._thread is None and not self._closed:
@@ -179,5 +187,5 @@ class Notifier:
             for hook in hooks:
                 try:
                     hook(event)
-                except Exception:  # noqa: BLE001 - a hook is the caller's code: whatever it raises must not stop the others
+                except BaseException:  # noqa: BLE001 - a hook is foreign code: not even its sys.exit() may stop the others
                     _log.exception("lifecycle hook %r failed on %r", hook, event)

@@ -136,7 +136,10 @@ class ModelHandle:
             return signals.JobFailed(self.generation, error, loaded=self.model is not None)
 
     def _load(self) -> int:
-        self.model = self._loader.load_model(self._spec)
+        model = self._loader.load_model(self._spec)
+        if not callable(getattr(model, "close", None)):  # else its bytes would never be known to be free
+            raise TypeError(f"the loader returned a {type(model).__name__}, which has no close()")
+        self.model = model
         nbytes = int(self.model.nbytes)
         if nbytes < 0:
             raise ValueError(f"the model's nbytes is {nbytes}: a size can't be negative")

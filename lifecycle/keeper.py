@@ -71,6 +71,11 @@ class Keeper(Mailbox):
                 worker.join()
         self.join_thread()
 
+    def abandon(self) -> None:
+        """Close, since nobody is left who could ask for anything; again is harmless."""
+        self.happen(signals.CloseAsked(self._clock() + self.state.limits.unload_timeout_s))
+        self.notifier.close(0.0)
+
     @property
     def is_finished(self) -> bool:
         """Return whether nothing can happen any more."""

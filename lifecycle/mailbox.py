@@ -54,7 +54,7 @@ class Mailbox(ABC):
         def run() -> None:
             try:
                 outcome.extend((function(), None))
-            except Exception as error:  # noqa: BLE001 - it is the caller's, and raised there
+            except BaseException as error:  # noqa: BLE001 - it is the caller's, and raised there
                 outcome.extend((None, error))
             done.set()
 
@@ -96,7 +96,7 @@ class Mailbox(ABC):
                 mail = self.tick
             try:
                 mail()
-            except Exception:  # noqa: BLE001 - a defect met by one input must not end the thread on which all callers wait
+            except BaseException:  # noqa: BLE001 - what one input meets must not end the thread on which all callers wait
                 _log.exception("lifecycle keeper could not process %r", mail)
 
     def _ends(self) -> bool:

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from lifecycle import errors, events, report, signals
-from lifecycle.config import InstanceKey, LoadPolicy, ModelRef, Tenant, check_count, check_seconds
+from lifecycle.config import InstanceKey, LoadPolicy, ModelRef, Tenant, check_count, check_kind, check_seconds
 from lifecycle.keeper import Keeper
 from lifecycle.registrar import Registrar
 from lifecycle.residue import resident_nbytes
@@ -151,8 +151,10 @@ class ModelManager(Registrar):
         what is charged works as a lowered budget.
 
         Raises:
-            InvalidInput: a size is negative or no whole number, or the guarantee is larger than the quota.
+            InvalidInput: a size is negative or no whole number, the guarantee is larger than the quota, or the name is
+                no string.
         """
+        check_kind("name", name, str)
         settings = Tenant(quota_nbytes, guaranteed_nbytes)
         self._keeper.call(lambda: self._keeper.happen(signals.SetTenant(name, settings)))
         self._keeper.call(self._keeper.tick)  # a last lease may have ended just before its gate was watched
@@ -182,6 +184,11 @@ class ModelManager(Registrar):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        # Dropped unclosed, and without a lease or a waiter: these hold their manager. No lock may be taken here.
+        if hasattr(self, "_keeper"):
+            self._keeper.send(self._keeper.abandon)
 
     # What is going on.
 

@@ -13,12 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 from backends.errors import InvalidInput
 from lifecycle import errors, events, signals
-from lifecycle.config import LoadPolicy, merge_configs
+from lifecycle.config import InstanceKey, LoadPolicy, ModelRef, check_kind, merge_configs
 
 if TYPE_CHECKING:
-    from lifecycle.config import InstanceKey, Loader, ModelConfig, ModelRef
+    from lifecycle.config import Loader, ModelConfig
     from lifecycle.keeper import Keeper
     from lifecycle.swap import Swap
+
+
+def key_for(spec: Any, loader: Loader, key: InstanceKey | None) -> InstanceKey:  # noqa: ANN401 - as below
+    """Return the key under which a spec is loaded: the given one, else its own digest on this loader.
+
+    Raises:
+        InvalidInput: the key is no `InstanceKey`, or there is neither a key nor a digest.
+    """
+    if key is None and not hasattr(spec, "digest"):
+        raise InvalidInput(f"a {type(spec).__name__} has no digest: give key=InstanceKey(digest, backend)")
+    key = key or InstanceKey(spec.digest, loader.name)
+    check_kind("key", key, InstanceKey)
+    return key
 
 
 def estimate(ref: ModelRef, spec: Any, loader: Loader) -> int:  # noqa: ANN401 - each loader has its own kind of spec
@@ -62,7 +75,9 @@ class Names:
 
         Raises:
             ModelNotRegistered: there is no such ref.
+            InvalidInput: it is no `ModelRef`.
         """
+        check_kind("ref", ref, ModelRef)
         try:
             return self.keys[ref]
         except KeyError:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.config import InstanceKey, ModelConfig, check_seconds
+from lifecycle.config import ModelConfig, ModelRef, check_kind, check_seconds
 from lifecycle.desk import LeaseDesk
-from lifecycle.names import Instance, estimate
+from lifecycle.names import Instance, estimate, key_for
 from lifecycle.swap import Swap
 
 if TYPE_CHECKING:
-    from lifecycle.config import Loader, ModelRef
+    from lifecycle.config import InstanceKey, Loader
 
 
 class Registrar(LeaseDesk):
@@ -31,14 +31,18 @@ class Registrar(LeaseDesk):
         loader's name. Refs with one key share an instance, and their configs are merged.
 
         Raises:
-            InvalidInput: the ref is registered with another key.
+            InvalidInput: the ref is registered with another key, or something is not of the type that is asked for.
             LoadFailed: the loader can't estimate the model's size; nothing is registered.
             ManagerClosed: the manager is closed.
         """
-        key = key or InstanceKey(spec.digest, loader.name)
+        check_kind("ref", ref, ModelRef)
+        for name, value in ref._asdict().items():
+            check_kind(name, value, str)
+        config = config or ModelConfig()
+        check_kind("config", config, ModelConfig)
+        key = key_for(spec, loader, key)
         nbytes = estimate(ref, spec, loader)
-        instance = Instance(loader, spec)
-        self._keeper.call(lambda: self._names.register(ref, key, instance, config or ModelConfig(), nbytes))
+        self._keeper.call(lambda: self._names.register(ref, key, Instance(loader, spec), config, nbytes))
         return key
 
     def replace(
@@ -67,7 +71,7 @@ class Registrar(LeaseDesk):
             ModelNotRegistered, ManagerClosed.
         """
         loader = loader or self._keeper.call(lambda: self._names.instance_of(ref)).loader
-        key = key or InstanceKey(spec.digest, loader.name)
+        key = key_for(spec, loader, key)
         swap = Swap(self, ref, key, timeout_s)
         nbytes = estimate(ref, spec, loader)
         swap.run(self._keeper, self._names, Instance(loader, spec), nbytes, drain_first=drain_first)

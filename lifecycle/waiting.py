@@ -33,7 +33,7 @@ class Ticket:
     keys: tuple[InstanceKey, ...]
     number: int = 0
     spared: tuple[InstanceKey, ...] = ()
-    refusal: tuple[signals.Why, State] | None = None
+    refusal: tuple[signals.Why, State] | BaseException | None = None
 
 
 class Wait:
@@ -58,7 +58,15 @@ class Wait:
     def begin(self) -> None:
         """Send the request."""
         self._keeper.ensure_thread()
-        self._keeper.send(lambda: self._keeper.admit(self._ticket, self._deadline))
+        self._keeper.send(self._ask)
+
+    def _ask(self) -> None:
+        try:
+            self._keeper.admit(self._ticket, self._deadline)
+        except BaseException as defect:  # it may not be in the queue, so nothing else would ever end its wait
+            self._ticket.refusal = defect
+            self._ticket.done.set()
+            raise
 
     def nap_s(self) -> float:
         """Return how long to sleep before looking again; once the time is up, let the keeper notice."""
@@ -80,8 +88,11 @@ class Wait:
         """
         lease = self._ticket.lease
         lease.wait_s = self._clock() - self._since
-        if self._ticket.refusal is not None:
-            raise report.refusal(self._keeper, lease, *self._ticket.refusal)
+        match self._ticket.refusal:
+            case BaseException() as defect:
+                raise defect
+            case (why, state):
+                raise report.refusal(self._keeper, lease, why, state)
         for handle in lease.handles:
             if lease.cold:
                 handle.misses += 1

@@ -138,5 +138,5 @@ class Watchdog:
         while not self._stopped.wait(self._stall_s / _CHECKS_PER_STALL):
             try:
                 self.check()
-            except Exception:  # noqa: BLE001 - `report` is the caller's code: what it raises must not end the watch
+            except BaseException:  # noqa: BLE001 - `report` is the caller's code: what it raises must not end the watch
                 _log.exception("lifecycle watchdog could not report")
