@@ -1,8 +1,10 @@
-"""This process: how many cores it may use, and whether a model was loaded in it or before it was forked."""
+"""This process: which cores it may use, and whether a model was loaded in it or before it was forked."""
 
 from __future__ import annotations
 
+import functools
 import os
+from pathlib import Path
 
 from backends.errors import InferenceError
 
@@ -12,6 +14,16 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@functools.cache
+def has_bfloat16_tiles() -> bool:
+    """Return whether Linux says that the processor multiplies bfloat16 matrices in a unit of its own (AMX)."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    return any("amx_bf16" in line.split() for line in lines if line.startswith("flags"))
 
 
 class Birthplace:

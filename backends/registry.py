@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import backends as package
 from backends import selection
 from backends.errors import InvalidInput, TransientBackendError
+from backends.process import has_bfloat16_tiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -114,11 +115,18 @@ def choose(
     if asked:
         return selection.choose(spec, workload, candidates=[get(asked)], asked=asked)
     candidates = [get(name) for name in unasked()]
-    return selection.choose(spec, workload, candidates=candidates, costs=costs, refused=dict(_broken))
+    return selection.choose(
+        spec,
+        workload,
+        candidates=candidates,
+        costs=costs,
+        refused=dict(_broken),
+        bfloat16_tiles=has_bfloat16_tiles(),
+    )
 
 
 def select(spec: ModelSpec, *, backend: str | None = None) -> Backend:
-    """Return the named backend, or the first by priority, that can serve the model.
+    """Return the named backend, or the one that serves the model's queries unasked.
 
     Raises:
         CannotServe: none can; the message gives each one's reason.

@@ -1,14 +1,14 @@
 """Decide which backend runs a model, and say why. Pure: what was measured and what is installed are arguments.
 
 The rules, in their order: the backend that was asked for; the cheapest of those measured here that keep the model's
-answers; for bulk embedding JAX; the first by priority. The decision and its reason are data, so that `explain`, `index`
-and `doctor` say exactly what was done.
+answers; for bulk embedding JAX, and for reranking PyTorch where the processor multiplies bfloat16 in tiles; the first
+by priority. The decision and its reason are data, so that `explain`, `index` and `doctor` say exactly what was done.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from backends.entries import ENTRIES
 from backends.errors import CannotServe
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Workload = Literal["query", "bulk"]
 
 BULK_DEFAULT = "jax"
+RERANK_DEFAULT = "torch"  # with bfloat16 tiles: half of ONNX Runtime's time for 8-bit graphs, and nearer to float32
 _SHOWN = 3  # costs in a reason; more would not be read
 
 
@@ -74,6 +75,7 @@ def choose(
     asked: str | None = None,
     costs: Mapping[str, Cost] | None = None,
     refused: Mapping[str, str] | None = None,
+    bfloat16_tiles: bool = False,
 ) -> Choice:
     """Return the backends to run a model on, the best first, one entry for each runtime.
 
@@ -85,6 +87,7 @@ def choose(
         costs: what was measured, by backend or `backend:precision`. Costs are only compared if the backend that would
             be taken without them is among them: what was measured alone is not known to be better.
         refused: names that can't even be asked, with the reason.
+        bfloat16_tiles: whether this processor has a unit for products of bfloat16 matrices.
 
     Raises:
         CannotServe: none can; the message gives each one's reason.
@@ -98,15 +101,28 @@ def choose(
         raise CannotServe(f"no backend can serve model {spec.name!r}: {reasons}")
     if asked:
         return Choice((asked,), f"{asked}: asked for", (Considered(asked, ok=True),))
-    if workload == "bulk" and spec.task == "embed":
-        able.sort(key=lambda name: name != BULK_DEFAULT)
+    wish = _wish(spec, workload, bfloat16_tiles=bfloat16_tiles)
+    able.sort(key=lambda name: wish is None or name != wish.backend)
     measured = {name: cost for name, cost in (costs or {}).items() if base_name(name) in able}
     considered = (*_considered(able, measured), *refusals)
     ranked = _ranked(measured) if any(base_name(name) == able[0] for name in measured) else []
     if ranked:
         rest = [name for name in able if name not in map(base_name, ranked)]
         return Choice((*ranked, *rest), _measured_reason(ranked, measured), considered)
-    return Choice(tuple(able), _default_reason(spec, workload, able[0], measured, refusals), considered)
+    return Choice(tuple(able), _default_reason(spec, wish, able[0], measured, refusals), considered)
+
+
+class _Wish(NamedTuple):
+    """The backend that goes before priority, and what for."""
+
+    backend: str
+    purpose: str
+
+
+def _wish(spec: ModelSpec, workload: Workload, *, bfloat16_tiles: bool) -> _Wish | None:
+    if spec.task == "embed":
+        return _Wish(BULK_DEFAULT, "bulk embedding") if workload == "bulk" else None
+    return _Wish(RERANK_DEFAULT, "reranking on this processor") if bfloat16_tiles else None
 
 
 def base_name(name: str) -> str:
@@ -158,15 +174,13 @@ def _digits(ms: float) -> str:
 
 
 def _default_reason(
-    spec: ModelSpec, workload: Workload, taken: str, measured: Mapping[str, Cost], refusals: Iterable[Considered]
+    spec: ModelSpec, wish: _Wish | None, taken: str, measured: Mapping[str, Cost], refusals: Iterable[Considered]
 ) -> str:
     why = "first by priority of those that can serve it"
-    if workload == "bulk" and spec.task == "embed":
-        no_jax = next((each.reason for each in refusals if each.backend == BULK_DEFAULT), None)
-        if taken == BULK_DEFAULT:
-            why = "default for bulk embedding"
-        elif no_jax:
-            why += f" ({BULK_DEFAULT}, the default for bulk embedding, can't: {no_jax})"
+    if wish and taken == wish.backend:
+        why = f"default for {wish.purpose}"
+    elif wish and (refusal := next((each.reason for each in refusals if each.backend == wish.backend), None)):
+        why += f" ({wish.backend}, the default for {wish.purpose}, can't: {refusal})"
     far = [name for name, cost in measured.items() if not cost.keeps_parity]
     if any(base_name(name) == taken for name in far):
         return f"{taken}: {why}; calibrated, but no backend keeps the answers: {_too_far(measured[far[0]])}"

@@ -117,6 +117,8 @@ class TorchBackend:
             precision = self._precision or "float32"
             return make(precision), precision
         fast = make("bfloat16")
+        if not _has_safetensors(spec):  # compared with the graph itself by now
+            return fast, "bfloat16"
         ids = torch_precision.any_rows(int(_config(spec.folder).get("vocab_size", 1000)), device)
         if torch_precision.bfloat16_agrees(spec.digest, ids, fast, lambda: make("float32")):
             return fast, "bfloat16"

@@ -1,4 +1,4 @@
-"""The choice of a backend: asked for, measured, JAX for bulk, priority; each with its reason in words."""
+"""The choice of a backend: asked for, measured, JAX for bulk, PyTorch for reranking, priority; each with its reason."""
 
 from __future__ import annotations
 
@@ -72,6 +72,22 @@ def test_priority_stands_when_many_pairs_are_scored() -> None:
     """JAX is the default of embedding only: a reranker's bulk work goes by priority, as its queries do."""
     reranker = fake_spec("r", task="cross-encode")
     assert choose(reranker, "bulk", candidates=THREE).order == ("onnx", "jax", "torch")
+
+
+def test_torch_reranks_when_the_processor_multiplies_bfloat16_tiles() -> None:
+    """There it goes before priority, for rerankers only; elsewhere, and where it can't serve, priority stands."""
+    reranker = fake_spec("r", task="cross-encode")
+    choice = choose(reranker, "query", candidates=THREE, bfloat16_tiles=True)
+    assert choice.order == ("torch", "onnx", "jax")
+    assert choice.reason.startswith("torch: default for reranking on this processor; not calibrated: run ")
+    assert choose(SPEC, "query", candidates=THREE, bfloat16_tiles=True).order == ("onnx", "jax", "torch")
+    refusing = choose(
+        reranker, "query", candidates=[Named("onnx"), Named("torch", "it isn't installed")], bfloat16_tiles=True
+    )
+    assert refusing.order == ("onnx",)
+    assert "(torch, the default for reranking on this processor, can't: it isn't installed)" in refusing.reason
+    measured = {"torch:bfloat16": cost(9), "onnx": cost(5)}
+    assert choose(reranker, "query", candidates=THREE, bfloat16_tiles=True, costs=measured).backend == "onnx"
 
 
 def test_reason_says_why_not_jax_when_it_can_not_serve() -> None:
