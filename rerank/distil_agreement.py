@@ -38,23 +38,52 @@ def agreement(
     rows = []
     for student, teacher in zip(students, teachers, strict=True):
         ours = set(_best(student, keep))
-        theirs = _best(teacher, max(BEST, keep))
+        theirs = _best(teacher, keep)
         tau = kendalltau(student, teacher).statistic
         rows.append(
             (
-                len(ours.intersection(theirs[:BEST])) / min(BEST, len(theirs)),
                 float(theirs[0] in ours),
                 len(ours.intersection(theirs[:keep])) / min(keep, len(theirs)),
                 0.0 if np.isnan(tau) else float(tau),  # one side is constant
             )
         )
-    kept, first_kept, recall, tau = np.mean(rows, axis=0)
-    return Agreement(float(kept), float(first_kept), float(recall), float(tau))
+    first_kept, recall, tau = np.mean(rows, axis=0)
+    kept = float(kept_by_query(students, teachers, keep=keep).mean())
+    return Agreement(kept, float(first_kept), float(recall), float(tau))
 
 
-def blend(student: NDArray[np.float32], first: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the sum of two scores float32[n] as z-scores: what a search with `blend=0.5` orders by."""
-    return np.asarray(sum((each - each.mean()) / (each.std() or 1.0) for each in (student, first)), np.float32)
+def kept_by_query(
+    students: Sequence[NDArray[np.float32]], teachers: Sequence[NDArray[np.float32]], *, keep: int
+) -> NDArray[np.float64]:
+    """Return for each query the share of the teacher's best ten among the student's best `keep`, float64[queries]."""
+    pairs = ((set(_best(ours, keep)), _best(theirs, BEST)) for ours, theirs in zip(students, teachers, strict=True))
+    return np.array([len(ours.intersection(best)) / len(best) for ours, best in pairs])
+
+
+def standardize(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return z-scores, float32[n]; 0 where all are equal."""
+    return np.asarray((scores - scores.mean()) / (scores.std() or 1.0), np.float32)
+
+
+def blend(student: NDArray[np.float32], first: NDArray[np.float32], *, weight: float) -> NDArray[np.float32]:
+    """Return what a search with `blend=weight` orders by: a weighted sum of two scores float32[n] as z-scores."""
+    return np.asarray(weight * standardize(student) + (1 - weight) * standardize(first), np.float32)
+
+
+def slope(teachers: Sequence[NDArray[np.float32]], firsts: Sequence[NDArray[np.float32]]) -> float:
+    """Return by how much the teacher's logits rise with a deviation of the first stage's scores, 0 if they don't.
+
+    Least squares, with a level of its own for each query.
+    """
+    of_first = np.concatenate([standardize(scores) for scores in firsts])
+    of_teacher = np.concatenate([logits - logits.mean() for logits in teachers])
+    return max(0.0, float(of_first @ of_teacher) / (float(of_first @ of_first) or 1.0))
+
+
+def fitting_weight(students: Sequence[NDArray[np.float32]], offset: float) -> float:
+    """Return the weight that a blend needs, to order as the student's logits and `offset` z-scores of the first do."""
+    spread = float(np.mean([logits.std() for logits in students]))
+    return round(spread / (spread + offset), 2) if spread + offset > 0 else 1.0
 
 
 def _best(scores: NDArray[np.float32], n: int) -> list[int]:

@@ -4,7 +4,8 @@ It learns the teacher's states at evenly spaced depths (Sun, Cheng, Gan and Liu,
 BERT model compression", EMNLP 2019), which say far more of each pair than one logit does, and how far a query's texts
 are apart: the mean over all pairs of them of the squared difference of margins (MarginMSE: Hofstätter, Althammer,
 Schröder, Sertkan and Hanbury, "Improving efficient neural ranking models with cross-architecture knowledge
-distillation", 2020), which is twice the variance of student minus teacher.
+distillation", 2020), which is twice the variance of student minus teacher. Since it is to be blended with the scores of
+the search before it, it is these two together whose margins are to be the teacher's.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import torch
 from transformers.utils import logging
 
 from backends.batching import collate
-from backends.pipeline import joined
 from backends.tokenizer import FolderTokenizer
 from backends.torch_model import find_device
 from backends.torch_precision import bfloat16_pays
@@ -35,26 +35,18 @@ if TYPE_CHECKING:
     from backends.tokenizer import TokenRows
     from rerank.distil_queries import Pool
 
-QUERIES_A_STEP = 4
-LEARNING_RATE = 5e-4
+LEARNING_RATE = 3e-4
 WARM_UP = 0.1  # of all steps
 MARGINS_WEIGHT = 0.05  # beside the states, whose error is a share of their variance; margins are of some units
 CLIPPED_NORM = 1.0
-CHECKS = 8  # looks at the held-out queries
-PATIENCE = 2  # of them without a gain, after which training ends
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What a training did: steps run and planned, what each look at the held-out queries found, and what ended it.
-
-    `ended` is `done`, `no gain` or `time`.
-    """
+    """What a training did: steps run and planned; there are fewer where its time was up."""
 
     steps: int
     planned: int
-    checks: tuple[float, ...]
-    ended: str
 
 
 class Student:
@@ -86,40 +78,33 @@ class Student:
         self,
         pools: Sequence[Pool],
         *,
+        offset: float,
         pairs: int,
         seed: int,
         ends_at: float,
-        check: Callable[[], float],
         progress: Callable[[int, int], None],
     ) -> Training:
-        """Train on about `pairs` of query and text, and keep the weights that `check` valued most.
+        """Train on about `pairs` of query and text, a query a step.
 
-        The pools are read over and over, each time in another order. `ends_at` is a time of `time.monotonic`; what is
-        reached by then counts. `progress(done, total)` counts steps.
+        The pools are read over and over, each time in another order. What is learned is the teacher's logits less
+        `offset` times a pool's scores. `ends_at` is a time of `time.monotonic`, by which the learning rate has fallen
+        to 0 as it has after the last step. `progress(done, total)` counts steps.
         """
         rng = np.random.default_rng(seed)
-        steps = -(-pairs // (QUERIES_A_STEP * max(len(pool.texts) for pool in pools)))
-        optimizer = torch.optim.AdamW(self._parameters, lr=LEARNING_RATE)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
+        steps = -(-pairs // max(len(pool.texts) for pool in pools))
+        optimizer = torch.optim.AdamW(self._parameters)
         waiting: list[int] = []
-        checks: list[float] = []
-        best, ended, step = self._weights(), "done", 0
+        begun, step = time.monotonic(), 0
         for step in range(1, steps + 1):
-            while len(waiting) < min(QUERIES_A_STEP, len(pools)):
-                waiting += rng.permutation(len(pools)).tolist()
-            chosen, waiting = waiting[:QUERIES_A_STEP], waiting[QUERIES_A_STEP:]
-            self._step([self._rows(pools[at]) for at in chosen], optimizer)
-            schedule.step()
+            done = max((step - 1) / steps, (time.monotonic() - begun) / max(ends_at - begun, 1e-9))
+            if done >= 1 and step > 1:
+                return Training(step - 1, steps)
+            waiting = waiting or rng.permutation(len(pools)).tolist()
+            for group in optimizer.param_groups:
+                group["lr"] = LEARNING_RATE * _rate(done, 1 / steps)
+            self._step(pools[waiting.pop()], optimizer, offset)
             progress(step, steps)
-            late = time.monotonic() > ends_at
-            if late or step % max(1, steps // CHECKS) == 0 or step == steps:
-                checks.append(check())
-                best = self._weights() if checks[-1] >= max(checks) else best
-                if late or len(checks) - int(np.argmax(checks)) > PATIENCE:
-                    ended = "time" if late else "no gain"
-                    break
-        self._module.load_state_dict(best)
-        return Training(step, steps, tuple(checks), ended)
+        return Training(step, steps)
 
     def save(self) -> None:
         """Write the weights into the student's folder."""
@@ -130,16 +115,15 @@ class Student:
         finally:
             talk.enable_progress_bar()
 
-    def _step(self, queries: Sequence[TokenRows], optimizer: torch.optim.Optimizer) -> None:
-        rows = joined(iter(queries))
-        sizes = [len(each.input_ids) for each in queries]
+    def _step(self, pool: Pool, optimizer: torch.optim.Optimizer, offset: float) -> None:
+        rows = self._rows(pool)
         with torch.inference_mode():
             told = self._run(self._teacher, rows, output_hidden_states=True)
         with self._precision():
             ours = self._run(self._module, rows, output_hidden_states=True)
+        first = torch.from_numpy(pool.scores).to(ours.logits.device)
         # What inference mode made can't be kept for a gradient; a copy can.
-        pairs = zip(ours.logits[:, 0].float().split(sizes), told.logits[:, 0].float().clone().split(sizes), strict=True)
-        margins = torch.stack([margin_error(student, teacher) for student, teacher in pairs]).mean()
+        margins = margin_error(ours.logits[:, 0].float() + offset * first, told.logits[:, 0].float().clone())
         real = torch.from_numpy(np.arange(told.hidden_states[0].shape[1]) < rows.lengths[:, None])
         real = real.to(margins.device)
         states = torch.stack(
@@ -169,9 +153,6 @@ class Student:
         """Return what products are computed in: bfloat16 where that is faster, over weights in float32."""
         return torch.autocast(self._module.device.type, torch.bfloat16) if self._fast else nullcontext()
 
-    def _weights(self) -> dict[str, torch.Tensor]:
-        return {name: tensor.detach().clone() for name, tensor in self._module.state_dict().items()}
-
 
 def margin_error(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     """Return the mean over all pairs of texts of the squared difference of margins, of logits float32[n] each."""
@@ -183,7 +164,6 @@ def state_error(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.mse_loss(student.float(), teacher.float()) / teacher.float().var()
 
 
-def _rate(step: int, steps: int) -> float:
-    """Return the share of the learning rate: rising to 1, then falling to 0, in straight lines."""
-    warm = max(1, round(WARM_UP * steps))
-    return min((step + 1) / warm, (steps - step) / max(1, steps - warm))
+def _rate(done: float, least: float) -> float:
+    """Return the share of the learning rate, rising to 1, then falling to 0, in straight lines; `least` at first."""
+    return max(least, done / WARM_UP) if done < WARM_UP else (1 - done) / (1 - WARM_UP)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,10 @@ from backends.errors import InvalidInput
 from rerank.distil import DEFAULT_RECIPE, distil
 from rerank.distil_queries import Pool, PseudoQuery, draw_queries, without_query
 from vectorsearch import config
+from vectorsearch.evaluation.comparison import tested
+from vectorsearch.evaluation.figures import format_p
+from vectorsearch.evaluation.significance import require_scipy_stats
+from vectorsearch.storage.errors import ReadOnlyDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -19,22 +23,39 @@ if TYPE_CHECKING:
 
     from rerank.distil import Distilled, Recipe
     from vectorsearch.database import Database
+    from vectorsearch.evaluation.comparison import Difference
 
 DEPTH = 100  # hits that the student is to order
-THRESHOLD = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
-    """A distilled reranker; `registered` is the name that it has in the database, None if it wasn't registered.
+    """A distilled reranker, and how it compares on the queries held out.
 
-    `threshold` is the share of the teacher's best ten that it had to keep; `verdict` says in words what came of it.
+    `gain` is by how much more of the teacher's best ten the student keeps, blended with the order that it is given,
+    than that order does. `registered` is the name that it has in the database, None if it wasn't registered.
     """
 
     distilled: Distilled
-    threshold: float
+    gain: Difference
     registered: str | None
-    verdict: str
+
+    @property
+    def is_better(self) -> bool:
+        """Return whether more of them are kept than without it, by more than chance."""
+        return self.gain.mean > 0 and self.gain.significant
+
+    @property
+    def verdict(self) -> str:
+        """Return in words whether it was registered, and why."""
+        made = self.distilled
+        told = (
+            f"with blend={made.blend} its best {made.keep} hold {made.blended.kept:.1%} of the teacher's best ten, the "
+            f"first stage's own {made.first_stage.kept:.1%}, p {format_p(self.gain.p)}"
+        )
+        if not self.is_better:
+            return f"not registered: {told}"
+        return f"registered as {self.registered!r}: {told}" if self.registered else f"better than none: {told}"
 
 
 def distil_reranker(
@@ -44,13 +65,13 @@ def distil_reranker(
     teacher: str | Path = config.DEFAULT_RERANKER,
     queries: Sequence[str] = (),
     recipe: Recipe = DEFAULT_RECIPE,
-    threshold: float = THRESHOLD,
     register: str | None = None,
     progress: Callable[[str, int, int], None] = lambda _step, _done, _total: None,
 ) -> Distillation:
     """Distil a small reranker from a large one into `folder`, on a database's own documents, without judgments.
 
-    For `search(rerank=Rerank(cascade=[Rerank(student, depth=100), Rerank(teacher, depth=15)]))`.
+    For `search(rerank=Rerank(cascade=[Rerank(student, depth=100, blend=…), Rerank(teacher, depth=15)]))`, with the
+    blend that the result names.
 
     Args:
         db: what it finds for a query is what the student learns to order; no document of it is changed.
@@ -59,18 +80,20 @@ def distil_reranker(
         queries: the users' own, which need no judgments. Where they are too few, titles and sentences are drawn from
             the documents.
         recipe: how long, how many layers, how many pairs.
-        threshold: the share of the teacher's best ten that the student's best `recipe.keep` must hold, on queries that
-            were held out, for the student to be registered. It must also hold more of them than the first stage's do.
-        register: the name to register it under, if it keeps that.
+        register: the name to register it under if it helps: of the teacher's best ten, the best `recipe.keep` that it
+            gives, blended with the order that it is given, hold more than those of that order do, on queries that were
+            held out, and p < 0.05.
         progress: called with the step (`searching`, `scoring`, `training`), and how much of how much of it is done.
 
     Raises:
         InvalidInput: the folder is there, there are too few documents, or an argument can't be used.
         UnknownModel, InvalidModel: there is no such teacher, or it can't be distilled.
-        MissingExtra: PyTorch is not installed.
+        ReadOnlyDatabase: it is to be registered, and the database is open to read.
+        MissingExtra: PyTorch or scipy is not installed.
     """
-    if not 0.0 <= threshold <= 1.0:
-        raise InvalidInput(f"threshold is {threshold!r}: it is a share, from 0 to 1")
+    require_scipy_stats()
+    if register is not None and db.info()["read_only"]:
+        raise ReadOnlyDatabase("the model could not be registered: the database is open read-only, open it to write")
     if (documents := db.count()) <= recipe.keep:
         raise InvalidInput(
             f"{documents} documents, and the best {recipe.keep} of each query count: a first stage needs more of them"
@@ -78,16 +101,11 @@ def distil_reranker(
     spec = catalogue.ensure(db.find_reranker(teacher))
     asked = _queries(db, queries, recipe)
     distilled = distil(spec, _pools(db, asked), folder, recipe, progress=progress)
-    kept, blended = distilled.held_out.kept, distilled.blended.kept
-    how = "with blend=0.5 " if blended > kept else ""
-    found = f"{how}its best {recipe.keep} hold {max(kept, blended):.1%} of the teacher's best ten"
-    without = f"the first stage's best hold {distilled.first_stage.kept:.1%}"
-    if max(kept, blended) < threshold or max(kept, blended) <= distilled.first_stage.kept:
-        return Distillation(distilled, threshold, None, f"not good enough: {found}; {without}, wanted {threshold:.1%}")
-    if register is None:
-        return Distillation(distilled, threshold, None, f"good enough to register: {found}; {without}")
+    made = Distillation(distilled, tested({"blended": np.array(distilled.gains)})["blended"], None)
+    if register is None or not made.is_better:
+        return made
     db.register_model(register, folder, "cross-encoder")
-    return Distillation(distilled, threshold, register, f"registered as {register!r}: {found}; {without}")
+    return replace(made, registered=register)
 
 
 def _queries(db: Database, own: Sequence[str], recipe: Recipe) -> list[PseudoQuery]:

@@ -9,7 +9,7 @@ import pytest
 
 from backends.errors import InvalidInput
 from rerank.distil import Recipe, draw_texts
-from rerank.distil_agreement import agreement, blend
+from rerank.distil_agreement import agreement, blend, fitting_weight, kept_by_query, slope, standardize
 from rerank.distil_queries import Pool, draw_queries, without_query
 from rerank.distil_student import evenly_spaced
 
@@ -104,8 +104,26 @@ def test_recipe_is_refused_when_it_can_not_be_followed(wrong: dict[str, Any]) ->
 def test_both_count_alike_when_scores_are_blended() -> None:
     """A blend is of z-scores, so that neither side's units matter, and a constant side changes no order."""
     student, first = np.array([3.0, 1.0, 2.0], np.float32), np.array([0.1, 0.3, 0.2], np.float32)
-    np.testing.assert_allclose(blend(student, first), 0, atol=1e-6)
-    assert np.argsort(blend(student, np.ones(3, np.float32))).tolist() == [1, 2, 0]
+    np.testing.assert_allclose(blend(student, first, weight=0.5), 0, atol=1e-6)
+    assert np.argsort(blend(student, first, weight=0.6)).tolist() == [1, 2, 0]
+    assert np.argsort(blend(student, np.ones(3, np.float32), weight=0.1)).tolist() == [1, 2, 0]
+
+
+def test_a_blend_orders_as_the_teacher_when_the_student_knows_the_rest() -> None:
+    """What the first stage's scores don't explain of the teacher's is the student's part, and the weight fits it."""
+    rng = np.random.default_rng(3)
+    firsts = [standardize(rng.normal(size=50).astype(np.float32)) for _ in range(4)]
+    rests = [2.0 * standardize(rng.normal(size=50).astype(np.float32)) for _ in range(4)]
+    teachers = [level + 3.0 * first + rest for level, first, rest in zip(range(4), firsts, rests, strict=True)]
+    offset = slope(teachers, firsts)
+    assert offset == pytest.approx(3.0, abs=0.5)
+    students = [teacher - offset * first for teacher, first in zip(teachers, firsts, strict=True)]
+    weight = fitting_weight(students, offset)
+    assert weight == pytest.approx(0.4, abs=0.05)
+    both = [blend(student, first, weight=weight) for student, first in zip(students, firsts, strict=True)]
+    assert agreement(both, teachers, keep=15).tau > 0.97 > agreement(students, teachers, keep=15).tau
+    assert slope([-first for first in firsts], firsts) == 0.0
+    assert fitting_weight(students, 0.0) == 1.0
 
 
 def test_agreement_is_of_the_best_when_a_student_ranks_by_itself() -> None:
@@ -116,6 +134,7 @@ def test_agreement_is_of_the_best_when_a_student_ranks_by_itself() -> None:
     found = agreement([teacher, student], [teacher, teacher], keep=15)
     assert (found.kept, found.first_kept, found.recall) == pytest.approx(((1 + 0.9) / 2, 0.5, (1 + 14 / 15) / 2))
     assert 0.5 < found.tau < 1.0
+    assert kept_by_query([teacher, student], [teacher, teacher], keep=15).tolist() == [1.0, 0.9]
 
 
 def test_agreement_is_no_nan_when_a_side_is_constant() -> None:

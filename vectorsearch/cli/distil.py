@@ -18,7 +18,7 @@ from vectorsearch.cli import output
 from vectorsearch.cli.group import FAILED
 from vectorsearch.cli.opening import DatabaseFolder, TenantName, folder_beside, open_existing
 from vectorsearch.cli.search import fetch_for_search
-from vectorsearch.distillation import DEPTH, THRESHOLD, distil_reranker
+from vectorsearch.distillation import DEPTH, distil_reranker
 from vectorsearch.evaluation.collections import read_queries
 
 if TYPE_CHECKING:
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 HELP = f"""Distil a small reranker from a large one, on a database's own documents, without judgments.
 
 It is a first stage: it orders the best {DEPTH} hits, so that the large one need only read the best of them. What it is
-asked in training are queries of your own, or titles and sentences of the documents. On queries that were held out it is
-compared with its teacher, and with [bold]--register[/] it is registered if it keeps enough of the teacher's best.
+asked in training are queries of your own, or titles and sentences of the documents. It is made to be blended with the
+order that it is given; with which weight is told. With [bold]--register[/] it is registered if that helps: on queries
+that were held out its best hits hold more of the teacher's best ten than that order's do, and a paired randomisation
+test gives p < 0.05.
 
 [bold]Examples[/]
 
@@ -38,9 +40,9 @@ compared with its teacher, and with [bold]--register[/] it is registered if it k
     --queries asked.jsonl --layers 2 --minutes 5
   vectorsearch evaluate --db my.db --queries q.jsonl --qrels q.tsv \\
     --system "all: rerank=default depth=100" \\
-    --system "cascade: rerank=FOLDER>default depth=100>15"
+    --system "cascade: rerank=FOLDER>default depth=100>15 blend=0.5>1"
 
-Exit code: 1 if it was to be registered and doesn't keep enough."""
+Exit code: 1 if it was to be registered and doesn't help."""
 
 _UNITS = {"searching": "queries", "scoring": "queries", "training": "steps"}
 
@@ -72,12 +74,8 @@ def distil(
         typer.Option(help="Time for everything; what is reached by then counts.", min=0.1, metavar="M"),
     ] = DEFAULT_RECIPE.minutes,
     seed: Annotated[int, typer.Option(help="Of all that is drawn.", min=0, metavar="N")] = DEFAULT_RECIPE.seed,
-    threshold: Annotated[
-        float,
-        typer.Option(help="Share of the teacher's best ten that it has to keep.", min=0, max=1, metavar="X"),
-    ] = THRESHOLD,
     register: Annotated[
-        str | None, typer.Option(help="Register it under this name if it keeps that.", metavar="NAME")
+        str | None, typer.Option(help="Register it under this name if it helps.", metavar="NAME")
     ] = None,
     out: Annotated[
         Path | None,
@@ -100,7 +98,6 @@ def distil(
                 teacher=teacher,
                 queries=own,
                 recipe=recipe,
-                threshold=threshold,
                 register=register,
                 progress=show,
             )
@@ -126,9 +123,13 @@ def _facts(result: Distillation) -> dict[str, Any]:
         "held_out": _rounded(made.held_out),
         "first_stage_alone": _rounded(made.first_stage),
         "blended": _rounded(made.blended),
+        "blend": made.blend,
+        "gain": {
+            **{name: round(value, 6) for name, value in asdict(result.gain).items()},
+            "is_better": result.is_better,
+        },
         "graph_differs_by": float(f"{made.parity:.1g}"),
         "seconds": round(made.seconds, 1),
-        "threshold": result.threshold,
         "registered": result.registered,
         "verdict": result.verdict,
     }
@@ -147,7 +148,7 @@ def _print(result: Distillation) -> None:
     for name, agreed in (
         ("student", made.held_out),
         ("first stage alone", made.first_stage),
-        ("both, blend=0.5", made.blended),
+        (f"both, blend={made.blend}", made.blended),
     ):
         table.add_row(
             name, f"{agreed.kept:.1%}", f"{agreed.first_kept:.1%}", f"{agreed.recall:.1%}", f"{agreed.tau:.3f}"
@@ -155,4 +156,4 @@ def _print(result: Distillation) -> None:
     output.out.print(table)
     facts = _facts(result)
     output.print_facts({name: facts[name] for name in ("folder", "nbytes", "teacher", "layers", "queries", "seconds")})
-    output.out.print(Text(result.verdict, style="green" if result.registered else ""), soft_wrap=True)
+    output.out.print(Text(result.verdict, style="green" if result.is_better else "yellow"), soft_wrap=True)
