@@ -35,8 +35,9 @@ def cosines(matrix: NDArray[np.float32], vector: NDArray[np.float32]) -> NDArray
 
     Summed in float64, row by row, so that a score doesn't depend on the vector's neighbours in memory.
     """
-    exact = np.sum(matrix.astype(np.float64) * vector.astype(np.float64), axis=1)
-    scores: NDArray[np.float32] = np.clip(exact, -1.0, 1.0).astype(np.float32)
+    products = matrix.astype(np.float64)
+    products *= vector
+    scores: NDArray[np.float32] = products.sum(axis=1).clip(-1.0, 1.0).astype(np.float32)
     return scores
 
 

@@ -10,7 +10,7 @@ import shutil
 from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import count, islice
+from itertools import count, islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -279,14 +279,16 @@ def _chunks(rows: Iterable[int], size: int) -> Iterator[list[int]]:
 
 def _top(searcher: Any, query: Any, k: int) -> Candidates:  # noqa: ANN401 -- Tantivy's own types
     """Return the `k` best, ties by row. Tantivy cuts a tie by segment, so it is asked again until no tie is cut."""
-    limit = 2 * k + 24  # asking for some more costs a tenth of asking again
+    limit = 4 * k + 24  # asking for some more costs a tenth of asking again
     while True:
         hits = searcher.search(query, limit=limit, count=False).hits
         if len(hits) < limit or hits[-1][0] < hits[k - 1][0]:
             break
         limit *= 4
-    scores = np.fromiter((score for score, _ in hits), dtype=np.float32, count=len(hits))
-    return best(_rows(searcher, hits), scores, k)
+    if len(hits) > k:
+        last = hits[k - 1][0]
+        hits = list(takewhile(lambda hit: hit[0] >= last, hits))
+    return best(_rows(searcher, hits), np.array([score for score, _ in hits], dtype=np.float32), k)
 
 
 def _rows(searcher: Any, hits: list[Any]) -> NDArray[np.int64]:  # noqa: ANN401 -- Tantivy's own types

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from backends.errors import DeadlineExceeded
+from backends.process import usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from backends.deadline import Deadline
 
@@ -29,20 +31,41 @@ class Branch(Generic[T]):
         Raises:
             DeadlineExceeded: it isn't done; it goes on by itself, and what it returns is dropped.
         """
-        wait((self._future,), timeout=None if deadline is None else deadline.left_s)
-        if not self._future.done():
-            self._owner.abandon(self._future)
-            raise DeadlineExceeded("it was not done when its time was up, and goes on by itself: give it more time")
+        if deadline is not None:
+            wait((self._future,), timeout=deadline.left_s)
+            if not self._future.done():
+                self._owner.abandon(self._future)
+                raise DeadlineExceeded("it was not done when its time was up, and goes on by itself: give it more time")
         return self._future.result()
 
 
 class Branches:
-    """Start work on threads of its own. At most `most_late` pieces that nobody waits for any more may go on."""
+    """Start work on threads of its own. At most `most_late` pieces that nobody waits for any more may go on.
 
-    def __init__(self, most_late: int = 8) -> None:
+    `cores` is how many threads can compute at once, as many as this process may use if None.
+    """
+
+    def __init__(self, most_late: int = 8, *, cores: int | None = None) -> None:
         self._most_late = most_late
-        self._lock = threading.Lock()  # protects the count; nothing is called while it is held
+        self._cores = usable_cores() if cores is None else cores
+        self._lock = threading.Lock()  # protects both counts; nothing is called while it is held
         self._late = 0
+        self._callers = 0
+
+    @contextmanager
+    def calling(self) -> Iterator[bool]:
+        """Count a caller for the length of a `with` block; yield whether a core is left over for a branch of its work.
+
+        Where all cores have a caller or late work, another thread makes nothing faster.
+        """
+        with self._lock:
+            self._callers += 1
+            has_core = self._callers + self._late < min(self._cores, self._most_late)
+        try:
+            yield has_core
+        finally:
+            with self._lock:
+                self._callers -= 1
 
     def start(self, work: Callable[[], T]) -> Branch[T]:
         """Begin the work; where too much late work goes on already, it isn't begun, and counts as late."""
@@ -63,9 +86,9 @@ class Branches:
 
     def abandon(self, future: Future[T]) -> None:
         """Count work as late until it is done."""
-        self._count(1)
-        future.add_done_callback(lambda _: self._count(-1))
+        self._count_late(1)
+        future.add_done_callback(lambda _: self._count_late(-1))
 
-    def _count(self, change: int) -> None:
+    def _count_late(self, change: int) -> None:
         with self._lock:
             self._late += change

@@ -96,6 +96,8 @@ def _evidence(scores: NDArray[np.float64], fusion: Fusion, *, rrf_k: float) -> N
 
 
 def _first_of_each(candidates: Candidates) -> Candidates:
+    if len(set(candidates.rows.tolist())) == len(candidates.rows):
+        return candidates
     _, first = np.unique(candidates.rows, return_index=True)
     kept = np.sort(first)
     return Candidates(candidates.rows[kept], candidates.scores[kept])
