@@ -57,7 +57,7 @@ def finish(
 
         draw(plt)
         plt.tight_layout()
-        plt.savefig(options.plot, format="svg", metadata={"Date": None})
+        plt.savefig(options.plot)  # in the format that its name ends in
     sys.exit(any(wrong.values()))
 
 
