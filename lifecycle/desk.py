@@ -122,6 +122,7 @@ class LeaseDesk:
             self._keeper.announce(events.LeaseLeaked(key, 0, f"{file}:{line}"))
         self._keeper.tick()
         message = f"a lease of '{leak.ref}' was never closed; taken in {leak.code.co_qualname}: use it in a with block"
+        message = "\n".join((message, *(leak.stack.format() if leak.stack else ())))
         try:
             warnings.warn_explicit(message, ResourceWarning, file, line)
         except ResourceWarning as error:  # warnings are errors here, and this is nobody's thread to raise one on

@@ -8,12 +8,14 @@ before they are acquired, and returning what was not acquired is harmless.
 from __future__ import annotations
 
 from sys import _getframe
+from tracemalloc import get_object_traceback
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from lifecycle.errors import LeaseReused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from tracemalloc import Traceback
     from types import CodeType, FrameType, TracebackType
 
     from lifecycle.config import InstanceKey, ModelRef
@@ -42,11 +44,15 @@ class Desk(Protocol):
 
 
 class Leak(NamedTuple):
-    """A lease that was garbage-collected open, and the code and instruction that had entered it."""
+    """A lease that was garbage-collected open, and the code and instruction that had entered it.
+
+    `stack` is where it was made, if `tracemalloc` is tracing, as with `python -X tracemalloc=25`.
+    """
 
     ref: ModelRef
     code: CodeType
     instruction: int
+    stack: Traceback | None
 
     @property
     def line(self) -> int:
@@ -150,7 +156,8 @@ class LeaseSet:
             for handle in self.handles:
                 handle.abandon(id(self))
             if self.handles:
-                self._desk.report_leak(Leak(self.refs[0], self._code, self._instruction))
+                stack = get_object_traceback(self)
+                self._desk.report_leak(Leak(self.refs[0], self._code, self._instruction, stack))
 
 
 class Lease(LeaseSet):

@@ -51,20 +51,20 @@ class Collector:
                 world = dict(zip(("states", "transitions", "depth"), counts, strict=True))
                 self.worlds[parameters["name"]] = world | seconds | {"violations": int(report.failed)}
             elif "switch" in parameters:
-                killed_by = _name_of(parameters["check"], item.module)
-                mutation = {"killed": report.passed, "killed_by": killed_by, "test": item.name}
+                killed_by = _name_of(parameters["check"])
+                mutation = {"breaks": parameters["invariant"], "killed": report.passed, "killed_by": killed_by}
                 self.mutations[parameters["switch"].__name__] = mutation | seconds
             elif "stress" in recorded:
                 self.stress[item.name] = recorded["stress"] | seconds
         return report
 
 
-def _name_of(check: Callable[[], object], module: Any) -> str:
+def _name_of(check: Callable[[], object]) -> str:
     """Return the name of a check, which may be the walk through one of its module's worlds."""
     scenario = inspect.getclosurevars(check).nonlocals.get("scenario")
     if scenario is None:
         return check.__name__
-    return "exploration of " + next(name for name, value in vars(module).items() if value is scenario)
+    return "exploration of " + next(name for name, value in vars(inspect.getmodule(check)).items() if value is scenario)
 
 
 def main() -> None:

@@ -37,8 +37,9 @@ def test_late_unload_leaves_the_next_generation_alone(bench: MakeBench) -> None:
     gate.opened.set()
     unload.result()
     assert b.state.charged_nbytes == 1
-    assert not b.lease("A").cold
-    b.use("A")
+    again = b.lease("A", 0.0)
+    with again as model:
+        assert (again.cold, model.closed) == (False, False)
     assert b.loads("A") == 2
 
 

@@ -6,6 +6,7 @@ import gc
 import itertools
 import sys
 import threading
+import tracemalloc
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -150,6 +151,20 @@ def test_leak_is_told_when_an_open_lease_is_collected(bench: MakeBench) -> None:
     (leak,) = [event for event in told if isinstance(event, LeaseLeaked)]
     assert leak.where == f"{__file__}:{line}"
     assert b.manager.snapshot().counters.leaked_leases == 1
+
+
+def test_whole_stack_is_told_when_a_lease_leaks_and_memory_is_traced(bench: MakeBench) -> None:
+    """With `tracemalloc` on, as the standard library's own leaks, the warning says who called whoever took it."""
+    b = bench(1)
+    b.add("A")
+    tracemalloc.start(25)
+    try:
+        held = [b.lease("A")]
+        held[0].__enter__()
+        with pytest.warns(ResourceWarning, match=r"(?s)'t/A' was never closed.*b\.lease\(.A.\)"):
+            drop(b, held)
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.filterwarnings("ignore:a lease of:ResourceWarning")

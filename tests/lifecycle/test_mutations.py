@@ -1,236 +1,90 @@
-"""Mutation switches: each mistake of the usual sketch, put back, is caught by a check that passes without it."""
+"""Each mistake of the usual sketch, put back, is noticed by a check that passes without it, as the README tells."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import lifecycle_mistakes as mistakes
 import pytest
-from lifecycle_explorer import explore
-from lifecycle_fakes import COLD, Bench, Call, FakeSpec
-from lifecycle_gdsf import run_gdsf
-from lifecycle_world import Scenario
+from lifecycle_checks import Violation
+from lifecycle_switches import SWITCHES
 
-from backends.fake_backend import FakeBackend, Fault, fake_spec
-from backends.text_model import TextLoader
-from lifecycle import (
-    BudgetExhausted,
-    Chain,
-    ModelConfig,
-    ModelManager,
-    ModelRef,
-)
-from lifecycle.config import Tenant
-from lifecycle.handle import ModelHandle
-from lifecycle.states import Phase
+import lifecycle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from lifecycle_switches import Check, Switch
 
-    Switch = Callable[[pytest.MonkeyPatch], None]
-    Check = Callable[[], None]
-
-CONTENDED = Scenario({"A": 1, "B": 1}, 1, (("A", 2.0), ("B", 2.0), ("A", 2.0)), failures=1, cancels=1)
-ROOMY = Scenario({"A": 1, "B": 1}, 2, (("A", 2.0), ("A", 2.0), ("B", 2.0)), failures=1, cancels=1)
-SETS = Scenario({"A": 1, "B": 1, "C": 1}, 2, (("AB", 2.0), ("BC", 2.0)))
-CROWDED = Scenario({"A": 1, "B": 1, "C": 1}, 2, (("A", 2.0), ("B", 2.0), ("C", 2.0)))
-MEASURED = Scenario({"A": 1, "B": 1}, 2, (("A", 2.0), ("B", 2.0)), measured={"A": 2})
-ORDERED = Scenario({"A": 1}, 2, (("A", 2.0), ("A", 2.0)), failures=1, orders=("unload A",))
-
-SHRUNK = Scenario({"A": 1, "B": 1}, 2, (("A", 2.0), ("B", 2.0)), orders=("budget 1",))
-RATIONED = Scenario(
-    {"A": 1, "B": 1, "C": 1},
-    2,
-    (("A", 2.0), ("B", 2.0), ("C", 2.0)),
-    owners={"A": "u", "B": "t", "C": "t"},
-    tenants={"u": Tenant(guaranteed_nbytes=1), "t": Tenant(quota_nbytes=1)},
-)
-GUARANTEED = replace(RATIONED, tenants={"u": Tenant(guaranteed_nbytes=1)})
-YOUNG = Scenario(
-    {"A": 1, "B": 1, "C": 1},
-    2,
-    (("A", 2.0), ("B", 2.0), ("C", 2.0)),
-    configs={"A": ModelConfig(warm_up=False, min_residency_s=1.0)},
-)
-QUEUED = Scenario({"A": 1, "B": 1}, 1, (("A", 2.0), ("B", 2.0), ("A", 2.0)), max_waiters=1)
-SWAPPED = Scenario({"A": 1, "B": 1, "X": 1}, 2, (("A", 2.0), ("B", 2.0)), swaps=(("A>X", 2.0),))
+PACKAGE = Path(lifecycle.__file__).parent
+TESTS = Path(__file__).parents[1]
+INVARIANTS = "| invariant | tested by, beside the walk | mistakes that are noticed | by |"
+README = (PACKAGE / "README.md").read_text(encoding="utf-8")
+CASES = {  # of public reports, by the design's numbers
+    1, 2, 4, 6, 7, 9, 11, 12, 13, 15, 16, 17, 19, 21, 22, 23, 25, 27,
+    29, 30, 33, 34, 35, 36, 38, 39, 41, 42, 44, 45, 47, 48, 49, 50, 51, 53,
+}  # fmt: skip
 
 
-# Checks on the manager: each passes as things are. -----------------------------------------------------------------
-
-
-def check_references() -> None:
-    """Every lease returned leaves none open."""
-    b = Bench(1)
-    b.add("A")
-    for _ in range(3):
-        b.use("A")
-    assert b.manager.snapshot().models[0].leases == 0
-    b.finish()
-
-
-def check_recency() -> None:
-    """The model that was hit last stays."""
-    b = Bench(2)
-    for name in "ABC":
-        b.add(name)
-    for name in "ABA":
-        b.clock.now += 1.0
-        b.use(name)
-    b.use("C")
-    assert (b.phase("A"), b.phase("B")) == ("ready", "registered")
-    b.finish()
-
-
-def check_priority() -> None:
-    """The model with the higher priority number goes first."""
-    b = Bench(2)
-    b.add("A", config=COLD)
-    b.add("B", config=ModelConfig(warm_up=False, priority=5))
-    b.add("C")
-    for name in "ABC":
-        b.clock.now += 1.0
-        b.use(name)
-    assert (b.phase("A"), b.phase("B")) == ("ready", "registered")
-    b.finish()
-
-
-def check_slow_unload() -> None:
-    """While one model's close hangs, another is admitted."""
-    b = Bench(2)
-    b.add("A")
-    b.add("B")
-    b.use("A")
-    gate = b.loader.hold("A", "close")
-    unload = Call(lambda: b.manager.unload(ModelRef("t", "A")))
-    gate.reached.wait()
-    other = b.later("B")
-    other.join(1.0)
-    served = not other.is_alive()
-    gate.opened.set()
-    unload.result()
-    other.result()
-    assert served
-    b.finish()
-
-
-def check_race() -> None:
-    """A lease that slips in between plan and gate saves its model."""
-    b = Bench(1)
-    b.add("A")
-    b.add("B")
-    b.use("A")
-    lease = b.lease("A")
-    shut_gate = ModelHandle.shut_gate
-
-    def race(self: ModelHandle) -> None:
-        ModelHandle.shut_gate = shut_gate  # type: ignore[method-assign] - once
-        model.append(lease.__enter__())
-        shut_gate(self)
-
-    model: list[Any] = []
-    ModelHandle.shut_gate = race  # type: ignore[method-assign] - put back by itself
-    waiter = b.later("B")
-    b.waiting(1)
-    b.until(lambda state: all(g.phase is not Phase.UNLOADING for g in state.generations.values()))
-    closed = model[0].closed
-    lease.__exit__(None, None, None)
-    waiter.result()
-    assert not closed
-    b.finish()
-
-
-def check_claim() -> None:
-    """A model that must leave at its last lease lets no new one in."""
-    b = Bench(1)
-    b.add("A")
-    b.add("B")
-    with b.lease("A"):
-        waiter = b.later("B")
-        b.waiting(1)
-        with pytest.raises(BudgetExhausted):
-            b.use("A", timeout_s=0.0)
-    waiter.result()
-    b.finish()
-
-
-def check_swap() -> None:
-    """A model that has no room beside the one it shall replace leaves that where it is."""
-    b = Bench(1)
-    b.add("A")
-    b.use("A")
-    with suppress(BudgetExhausted):
-        b.manager.replace(ModelRef("t", "A"), FakeSpec("X", 1, 1))
-    resident = b.loader.resident["A"]
-    b.finish()
-    assert resident
-
-
-def check_fallback() -> None:
-    """The backend that answers in another's place was told to load by the manager, and is charged for it."""
-    backends = FakeBackend("one", nbytes=1, infers=[Fault.OUT_OF_MEMORY]), FakeBackend("two", nbytes=1)
-    with ModelManager(1) as manager:
-        refs = [ModelRef("t", backend.name) for backend in backends]
-        for ref, backend in zip(refs, backends, strict=True):
-            manager.register(ref, fake_spec("m"), TextLoader(backend), COLD)
-
-        def work(model: Any, lease: Any) -> tuple[str, dict[str, int]]:
-            model.embed(["some text"], kind="query")
-            return lease.backend, dict(manager.snapshot().by_backend)
-
-        assert Chain(manager, refs).run(work) == ("two", {"two": 1})
-
-
-def check_ageing() -> None:
-    """A model that was used often, long ago, leaves at last under cost-aware eviction too."""
-    resident = run_gdsf([0] * 5 + [1, 2] * 10, costs=(1, 1, 1), budget=2)
-    assert resident == {1, 2}
-
-
-def walk(scenario: Scenario) -> Check:
-    """Return the exploration of a scenario, as a check."""
-    return lambda: explore(scenario) and None
-
-
-SWITCHES: list[tuple[Switch, Check]] = [
-    (mistakes.second_reference, check_references),
-    (mistakes.second_reference_in_the_heart, walk(ROOMY)),
-    (mistakes.never_reserves, walk(ROOMY)),
-    (mistakes.bytes_never_come_back, walk(CONTENDED)),
-    (mistakes.measured_size_is_ignored, walk(MEASURED)),
-    (mistakes.jobs_run_where_the_state_is_kept, check_slow_unload),
-    (mistakes.flights_are_not_shared, walk(ROOMY)),
-    (mistakes.leader_takes_everybody_along, walk(ROOMY)),
-    (mistakes.holds_do_not_count, walk(SETS)),
-    (mistakes.hits_do_not_count_as_use, check_recency),
-    (mistakes.stuck_unload_blocks_for_good, walk(ORDERED)),
-    (mistakes.loads_first_and_makes_room_after, walk(CONTENDED)),
-    (mistakes.eviction_ignores_references, walk(CONTENDED)),
-    (mistakes.priority_is_not_used, check_priority),
-    (mistakes.gate_is_not_counted_again, check_race),
-    (mistakes.victims_are_not_planned_as_a_set, walk(CROWDED)),
-    (mistakes.claims_are_forgotten, check_claim),
-    (mistakes.shrinking_ends_too_early, walk(SHRUNK)),
-    (mistakes.quotas_are_not_looked_at, walk(RATIONED)),
-    (mistakes.guarantees_are_not_kept, walk(GUARANTEED)),
-    (mistakes.youth_is_not_looked_at, walk(YOUNG)),
-    (mistakes.queue_is_not_bounded, walk(QUEUED)),
-    (mistakes.evicted_worth_is_forgotten, check_ageing),
-    (mistakes.swap_drives_out_what_it_replaces, check_swap),
-    (mistakes.fallback_skips_the_admission, check_fallback),
-    (mistakes.waiters_stay_with_the_old_name, walk(SWAPPED)),
-    (mistakes.retired_model_is_closed_at_once, walk(SWAPPED)),
-]
-
-
-@pytest.mark.parametrize(("switch", "check"), SWITCHES, ids=[switch.__name__ for switch, _ in SWITCHES])
+@pytest.mark.parametrize(("switch", "check", "invariant"), SWITCHES, ids=[switch.__name__ for switch, *_ in SWITCHES])
 def test_check_fails_when_a_known_mistake_is_put_back(
-    switch: Switch, check: Check, monkeypatch: pytest.MonkeyPatch
+    switch: Switch, check: Check, invariant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The check passes as things are, and fails with the mistake."""
+    """The check passes as things are, and fails with the mistake; a walk names the invariant that it breaks."""
     check()
     switch(monkeypatch)
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
+    with pytest.raises((AssertionError, pytest.fail.Exception)) as caught:
         check()
+    if isinstance(caught.value, Violation):
+        number = str(caught.value).partition(":")[0]
+        assert number == invariant or not (invariant or number.isdigit())
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Return the cells of the README's table that has this heading."""
+    table = README.split(f"\n{heading}\n", 1)[1].split("\n\n", 1)[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[1:]]
+
+
+def killer(check: Check) -> str:
+    """Return how the README calls what notices a mistake."""
+    return f"`{check.__name__}`" if check.__name__.startswith("check_") else "the walk"
+
+
+def test_table_names_each_mistake_when_it_says_how_an_invariant_is_proved() -> None:
+    """Each of the fifteen has a row with at least one mistake that is put back, and with what notices it; all agree."""
+    mistakes, killers = defaultdict(list), defaultdict(list)
+    for switch, check, invariant in SWITCHES:
+        mistakes[invariant].append(f"`{switch.__name__}`")
+        killers[invariant].append(killer(check))
+    table = rows(INVARIANTS)
+    told = {"".join(re.findall(r"^\d+", name)): (switches, by) for name, _, switches, by in table}
+    real = {number: (", ".join(mistakes[number]), ", ".join(dict.fromkeys(killers[number]))) for number in mistakes}
+    assert told == real
+    assert set(told) == {"", *map(str, range(1, 16))}
+
+
+def test_walk_can_name_each_invariant_when_it_is_said_to_check_it() -> None:
+    """Every invariant but 10, which is about threads, is one that a check of the walk names."""
+    checks = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("support/lifecycle_*.py"))
+    named = set(re.findall(r'"(\d+): ', checks))
+    assert named == {str(number) for number in range(1, 16)} - {"10"}
+
+
+@pytest.mark.parametrize("heading", [INVARIANTS, "| | built in | tested by |"])
+def test_files_are_there_when_the_readme_names_them(heading: str) -> None:
+    """Every test file and module in the tables exists, and every case is one of the design's."""
+    cells = [cell for row in rows(heading) for cell in row]
+    assert cells
+    for name in {name for cell in cells for name in re.findall(r"`(\w+\.py)`", cell)}:
+        assert (PACKAGE / name).exists() or (TESTS / "lifecycle" / name).exists(), name
+    assert {int(number) for cell in cells for number in re.findall(r"\bL(\d+)", cell)} <= CASES
+
+
+def test_each_case_is_a_test_when_the_design_lists_it() -> None:
+    """Every case of the public reports is named by the docstring of at least one test."""
+    found = set()
+    for path in TESTS.rglob("test_*.py"):
+        for docstring in re.findall(r'def test_[^"]*?:(?:  # .*)?\n    """(.*)', path.read_text(encoding="utf-8")):
+            found |= set(map(int, re.findall(r"\bL(\d+)\b", docstring)))
+    assert found >= CASES

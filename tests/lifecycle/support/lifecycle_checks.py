@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lifecycle_world import key
 
 from lifecycle import signals
-from lifecycle.events import ModelEvicted, ModelExpired
+from lifecycle.events import ModelEvicted, ModelExpired, ModelQuarantined
 from lifecycle.states import IN_FLIGHT, Generation, Job, Phase, State
 from lifecycle.transitions import step
 
@@ -86,8 +86,8 @@ def check_shape(world: World, g: Generation) -> None:
         claimers = [e for e in world.state.queue if e.number == g.claimed_by and e.generations is None]
         require(claimers and g.phase is Phase.READY, "8: claims", world)
         in_use = g.refs or g.number in world.state.held()
-        enough = surplus(world.state, wishes=False, last=g.claimed_by) >= 0
-        enough |= bool(world.state.tenants)  # a claim may be for a quota; if it is not let go, liveness will tell
+        limits = (None, *world.state.models[g.key].tenants)
+        enough = all(surplus(world.state, wishes=False, last=g.claimed_by, tenant=limit) >= 0 for limit in limits)
         require(world.mail or in_use or enough, "8: a claimed one is closed at its last release, if needed", world)
         require(not world.state.models[g.key].config.pinned, "8: a pinned model is not claimed", world)
         require(all(g.key not in (*e.keys, *e.spared) for e in claimers), "8: nobody claims his own", world)
@@ -97,15 +97,22 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
     """Check what must hold of every step."""
     state = after.state
     evicted = [state.generations[e.generation] for e in effects if isinstance(e, ModelEvicted)]
-    spare = surplus(state, wishes=True)
+    if isinstance(event, signals.Request) and not after.mail and all(is_live(before, k) for k in event.keys):
+        require(not evicted and state.charged_nbytes == before.charged_nbytes, "7: a hit never evicts", after)
+    room = surplus(state, wishes=True)
     for g in evicted:
-        require(not g.refs and g.number not in state.held(), "8: nobody in use is evicted", after)
+        require(not g.refs, "4: nobody in use is evicted", after)
+        require(g.number not in state.held(), "6: nobody held is evicted", after)
         require(not before.models[g.key].config.pinned, "8: nobody pinned is evicted", after)
-        require(g.charged_nbytes > spare or state.tenants, "8: no victim more than needed", after)
+        spare = {tenant: surplus(state, wishes=True, tenant=tenant) for tenant in state.models[g.key].tenants}
+        for_quota = any(charge(state, tenant, [g]) > left for tenant, left in spare.items())
+        require(for_quota or g.charged_nbytes > room, "8: no victim more than needed", after)
         waiting = [e for e in (*before.queue, *state.queue) if e.generations is None]
         others = before.wishes or isinstance(event, signals.Request | signals.Prefetch | signals.Redirect)
         others = others or before.shrinking or isinstance(event, signals.SetBudget | signals.SetTenant)
         require(others or any(g.key not in e.spared for e in waiting), "a swap spares what it replaces", after)
+    granted = [number for e in effects if isinstance(e, signals.Grant) for number in e.generations]
+    require(all(state.generations[number].is_loaded for number in granted), "6: granted, and already gone", after)
     most = max(before.charged_nbytes, state.limits.budget_nbytes)
     grown = state.charged_nbytes > most and not isinstance(event, signals.Loaded)
     require(not grown, "2: whoever is over the budget takes no more", after)
@@ -120,8 +127,6 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
         require(state.generations[event.generation].charged_nbytes == event.nbytes, "1: the measured is charged", after)
     if isinstance(event, signals.Cancel):
         require(not any(isinstance(e, signals.Refuse) for e in effects), "5: a caller's leaving fails nobody", after)
-    if isinstance(event, signals.Request) and not after.mail and all(is_live(before, k) for k in event.keys):
-        require(not evicted and state.charged_nbytes == before.charged_nbytes, "7: a hit never evicts", after)
     if any(isinstance(e, signals.Refuse) and isinstance(e.why, signals.Exhausted) for e in effects):
         shrinking = before.shrinking or state.shrinking
         require(not evicted or shrinking or len(before.queue) > 0, "8: nobody is evicted for one who is refused", after)
@@ -130,6 +135,10 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
             g, config = before.generations[effect.generation], before.models[effect.key].config
             require(config.ttl_s is not None and g.last_used + config.ttl_s <= state.now, "13: TTL", after)
             require(not g.refs and not config.pinned, "13: nobody in use expires", after)
+    given_up = {n for n, g in state.generations.items() if g.phase is Phase.QUARANTINED}
+    given_up -= {n for n, g in before.generations.items() if g.phase is Phase.QUARANTINED}
+    alarms = {effect.generation for effect in effects if isinstance(effect, ModelQuarantined)}
+    require(given_up <= alarms, "9: what is quarantined raises an alarm", after)
     check_bytes(before, event, after)
 
 
@@ -166,25 +175,38 @@ def charge(state: State, tenant: str, generations: list[Generation]) -> int:
     return sum(math.ceil(nbytes / len(users)) for users, nbytes in models if tenant in users)
 
 
-def surplus(state: State, *, wishes: bool, last: float = math.inf) -> int:
-    """Return the bytes that are free or leaving beyond what admissions, up to the last, (and wishes) wait for."""
+def surplus(state: State, *, wishes: bool, last: float = math.inf, tenant: str | None = None) -> float:
+    """Return the bytes that are free or leaving beyond what admissions, up to the last, (and wishes) wait for.
+
+    Of the budget, or of a tenant's quota.
+    """
     queue = [e for e in state.queue if e.generations is None and e.number <= last]
     waiting = {k for e in queue for k in e.keys if not is_live(state, k)}
     if wishes:
         waiting |= {wish.key for wish in state.wishes if state.models[wish.key].retry_at <= state.now}
-    free = state.limits.budget_nbytes - state.charged_nbytes
-    leaving = sum(g.charged_nbytes for g in state.generations.values() if g.phase in {Phase.DRAINING, Phase.UNLOADING})
-    return free + leaving - sum(state.models[k].nbytes for k in waiting)
+    stays = [g for g in state.generations.values() if g.phase not in {Phase.DRAINING, Phase.UNLOADING}]
+    if tenant is None:
+        taken = sum(g.charged_nbytes for g in stays) + sum(state.models[k].nbytes for k in waiting)
+        return state.limits.budget_nbytes - taken
+    settings = state.tenants.get(tenant)
+    if settings is None or settings.quota_nbytes is None:
+        return math.inf
+    wanted = [(state.models[k].tenants, state.models[k].nbytes) for k in waiting]
+    taken = sum(math.ceil(nbytes / len(users)) for users, nbytes in wanted if tenant in users)
+    return settings.quota_nbytes - charge(state, tenant, stays) - taken
 
 
 def check_bytes(before: State, event: signals.Input, after: World) -> None:
     """Check that bytes become free only when backend code has said so."""
+    if isinstance(event, signals.Unloaded) or (isinstance(event, signals.JobFailed) and not event.loaded):
+        require(event.generation not in after.state.generations, "9: once nothing is loaded, bytes are free", after)
     for number, g in before.generations.items():
         now = after.state.generations.get(number)
         if now is None:
-            ended = isinstance(event, signals.Unloaded | signals.JobFailed) and event.generation == number
+            closed = isinstance(event, signals.Unloaded) and event.generation == number
+            failed = isinstance(event, signals.JobFailed) and event.generation == number and g.job is not Job.UNLOAD
             dropped = isinstance(event, signals.CloseAsked | signals.Retire) and g.phase is Phase.RESERVED
-            require(ended or dropped, "9: bytes are free when close() has returned", after)
+            require(closed or failed or dropped, "9: bytes are free when close() has returned", after)
         elif now.charged_nbytes != g.charged_nbytes:
             measured = isinstance(event, signals.Loaded) and event.generation == number
             require(measured, "1: a charge changes when it is measured, and only then", after)

@@ -5,16 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lifecycle import Chain, admission, policy, pressure, tenants, transitions
+from lifecycle import Chain, admission, policy, pressure, signals, tenants, transitions
 from lifecycle.draft import Draft
+from lifecycle.events import ModelExpired
 from lifecycle.handle import ModelHandle
 from lifecycle.keeper import Keeper
-from lifecycle.lease import LeaseSet
-from lifecycle.states import Generation, Phase, State
+from lifecycle.lease import Lease, LeaseSet
+from lifecycle.states import Generation, Job, Phase, State, ttl_of
 from lifecycle.swap import Swap
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
+
+    Rule = Callable[[Draft], None]
+
+
+def change_rule(patch: pytest.MonkeyPatch, old: Rule, *new: Rule) -> None:
+    """Put other rules in one rule's place, or none."""
+    rules = [(rule,) if rule is not old else new for rule in transitions.RULES]
+    patch.setattr(transitions, "RULES", tuple(rule for some in rules for rule in some))
 
 
 def second_reference(patch: pytest.MonkeyPatch) -> None:
@@ -36,8 +47,7 @@ def second_reference_in_the_heart(patch: pytest.MonkeyPatch) -> None:
             for number in getattr(effect, "generations", ()):
                 draft.put(draft.generations[number], refs=draft.generations[number].refs + 1)
 
-    rules = [grant_twice if rule is transitions._grant else rule for rule in transitions.RULES]
-    patch.setattr(transitions, "RULES", tuple(rules))
+    change_rule(patch, transitions._grant, grant_twice)
 
 
 def never_reserves(patch: pytest.MonkeyPatch) -> None:
@@ -81,7 +91,7 @@ def leader_takes_everybody_along(patch: pytest.MonkeyPatch) -> None:
             if set(other.generations or ()) & set(entry.generations or ()) and not any(
                 self.generations[n].is_loaded for n in entry.generations if n in self.generations
             ):
-                self.refuse(other, transitions.signals.TimedOut("load"))
+                self.refuse(other, signals.TimedOut("load"))
 
     patch.setattr(Draft, "end", end_all)
 
@@ -113,7 +123,9 @@ def loads_first_and_makes_room_after(patch: pytest.MonkeyPatch) -> None:
 
 def eviction_ignores_references(patch: pytest.MonkeyPatch) -> None:
     def all_claimed(self: Draft, entry: Any) -> list[policy.Candidate]:
-        return [self.candidate(g) for g in self.generations.values() if g.claimed_by == entry.number]
+        held = {number for other in self.queue for number in other.generations or ()}
+        claimed = [g for g in self.generations.values() if g.claimed_by == entry.number]
+        return [self.candidate(g) for g in claimed if g.number not in held]
 
     patch.setattr(Draft, "claimed_and_idle", all_claimed)
 
@@ -152,7 +164,7 @@ def shrinking_ends_too_early(patch: pytest.MonkeyPatch) -> None:
         shrink(draft)
         draft.shrinking = False
 
-    patch.setattr(transitions, "RULES", tuple(shrink_once if r is shrink else r for r in transitions.RULES))
+    change_rule(patch, shrink, shrink_once)
 
 
 def quotas_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
@@ -202,3 +214,95 @@ def fallback_skips_the_admission(patch: pytest.MonkeyPatch) -> None:
         return work(instance.loader.load_model(instance.spec), self.manager.lease(step.ref))
 
     patch.setattr(Chain, "_attempt", load_unasked)
+
+
+def room_is_made_before_the_lookup(patch: pytest.MonkeyPatch) -> None:
+    def make_room(draft: Draft) -> None:
+        for key in [key for entry in draft.queue if entry.generations is None for key in entry.keys]:
+            idle = [candidate for candidate in draft.candidates({key}) if candidate.idle]
+            for number in policy.choose_victims(draft.models[key].nbytes - draft.free, idle) or ():
+                draft.evict(draft.generations[number])
+
+    change_rule(patch, admission.admit, make_room, admission.admit)
+
+
+def bytes_are_free_when_close_begins(patch: pytest.MonkeyPatch) -> None:
+    unload = Draft.unload
+
+    def unload_and_forget(self: Draft, generation: Generation) -> None:
+        unload(self, generation)
+        self.remove(generation)
+
+    patch.setattr(Draft, "unload", unload_and_forget)
+
+
+def failed_unload_frees_its_bytes(patch: pytest.MonkeyPatch) -> None:
+    failed = transitions._job_failed
+
+    def forget(draft: Draft, generation: Generation, error: BaseException, *, loaded: bool) -> None:
+        if generation.job is Job.UNLOAD:
+            draft.remove(generation)
+        else:
+            failed(draft, generation, error, loaded=loaded)
+
+    patch.setattr(transitions, "_job_failed", forget)
+
+
+def failed_unload_raises_no_alarm(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        Draft, "quarantine", lambda self, generation, _error=None: self.put(generation, phase=Phase.QUARANTINED)
+    )
+
+
+def lease_is_returned_to_the_name(patch: pytest.MonkeyPatch) -> None:
+    def release(self: LeaseSet, *_: object) -> None:
+        for handle in filter(None, map(self._desk.open_handles.get, self.refs)):
+            handle.release(id(self), self._desk.clock())
+        self._is_open = False
+
+    patch.setattr(LeaseSet, "release", release)
+    patch.setattr(Lease, "__exit__", release)
+
+
+def jobs_are_started_twice(patch: pytest.MonkeyPatch) -> None:
+    start = Draft.start
+
+    def start_twice(self: Draft, *job: Any) -> None:
+        start(self, *job)
+        self.effects.append(self.effects[-1])
+
+    patch.setattr(Draft, "start", start_twice)
+
+
+def time_to_live_runs_during_use(patch: pytest.MonkeyPatch) -> None:
+    def expire(draft: Draft) -> None:
+        for generation in [g for g in draft.generations.values() if g.phase is Phase.READY]:
+            if generation.last_used + ttl_of(draft.models[generation.key], generation) <= draft.now:
+                draft.effects.append(ModelExpired(generation.key, generation.number, generation.charged_nbytes))
+                draft.unload(generation)
+
+    change_rule(patch, transitions._let_go, expire, transitions._let_go)
+
+
+def overdue_jobs_are_waited_for(patch: pytest.MonkeyPatch) -> None:
+    change_rule(patch, transitions._quarantine_the_overdue)
+
+
+def callers_wait_for_ever(patch: pytest.MonkeyPatch) -> None:
+    change_rule(patch, transitions._refuse_the_late)
+
+
+def closing_refuses_nobody(patch: pytest.MonkeyPatch) -> None:
+    refuse = Draft.refuse
+    patch.setattr(
+        Draft, "refuse", lambda self, entry, why: None if why == signals.Closed() else refuse(self, entry, why)
+    )
+
+
+def closing_unloads_nothing(patch: pytest.MonkeyPatch) -> None:
+    def only_refuse(draft: Draft, _drain_by: float) -> None:
+        draft.closing, draft.wishes = True, []
+        for entry in draft.queue.copy():
+            draft.refuse(entry, signals.Closed())
+
+    patch.setattr(transitions, "_close_asked", only_refuse)

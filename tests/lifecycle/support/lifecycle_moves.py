@@ -213,7 +213,6 @@ def happen(world: World, event: signals.Input, now: float | None = None, report:
             case signals.Grant(admission, generations):
                 (index,) = [i for i, c in enumerate(callers) if c.admission == admission]
                 callers[index] = replace(callers[index], admission=0, held=generations)
-                require(all(state.generations[n].is_loaded for n in generations), "6: granted, and already gone", world)
                 got = tuple(state.generations[n].key for n in generations)
                 require(got == world.keys(callers[index]), "11: granted what its names mean", world)
             case signals.Refuse(admission):
