@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -210,7 +211,8 @@ class FaissIndex:
         written.save(folder / manifest.NAME, durable=False)
         for stale in folder.iterdir():
             if stale.name not in (*names, manifest.NAME):
-                stale.unlink(missing_ok=True)
+                with suppress(OSError):  # Windows removes no file that is mapped still; the next write does
+                    stale.unlink(missing_ok=True)
         return written
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -10,9 +11,9 @@ import faiss
 import numpy as np
 
 from backends.errors import InvalidInput
-from vectorsearch.index.base import no_candidates
+from vectorsearch.index.base import best, no_candidates
 from vectorsearch.index.base_plan import is_scanned
-from vectorsearch.index.cosine import nearest, positions_of, unit
+from vectorsearch.index.cosine import cosines, nearest, positions_of, unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     Fetch = Callable[[NDArray[np.int64]], VectorBatch]
 
 _EF_CONSTRUCTION = 40
+_PARTS = ("faiss", "rows", "asked.npy")  # the files of a base: FAISS's, the rows of its vectors, and `Base.asked`
 _MARGIN = 16  # asked for beyond k, so that exact scores and ties by row can settle the order at the end
 
 
@@ -36,7 +38,8 @@ class Base:
 
     `matrix` float32[n, dim] is a view of FAISS's own copy, None where FAISS holds codes or lists: whole vectors then
     come from the store by `fetch`. It is read directly wherever a search is exact. A `reach` of None means that every
-    search is exact.
+    search is exact. `asked` int64[m, 1 + n] is what the recall was measured with, see `recall.tuned`. `mapped` is the
+    file whose memory FAISS looks at, None where it has memory of its own: only that can be added to.
     """
 
     plan: BasePlan
@@ -47,6 +50,8 @@ class Base:
     fetch: Fetch
     reach: Reach | None = None
     recall: float = 1.0
+    asked: NDArray[np.int64] | None = None
+    mapped: mmap.mmap | None = None
 
     @property
     def nbytes(self) -> int:
@@ -125,7 +130,7 @@ class Base:
         if kept.size < k + _MARGIN or scores[0, -1] >= scores[0, k - 1]:
             # Too little was reached, or more ties at the end than the margin holds: only a scan settles it.
             return self._scan(vector, k, at)
-        return nearest(self.matrix[kept], self.rows[kept], vector, k)
+        return best(self.rows[kept], cosines(self.matrix[kept], vector), k)
 
     def _parameters(self, breadth: int, wanted: int, selector: Any) -> Any:  # noqa: ANN401 -- FAISS ships no types
         match self.plan.family:
@@ -155,7 +160,7 @@ def build(plan: BasePlan, batches: Callable[[], Iterable[VectorBatch]], capacity
 
 def extend(base: Base, batches: Iterable[VectorBatch]) -> Base:
     """Return a new base with the batches added behind the old one's vectors; the old one stays as it is."""
-    index = faiss.clone_index(base.index)
+    index = faiss.clone_index(base.index) if base.mapped is None else _copied(base.mapped)
     rows = [base.rows]
     for batch in batches:
         index.add(unit(batch.vectors))
@@ -166,17 +171,30 @@ def extend(base: Base, batches: Iterable[VectorBatch]) -> Base:
 
 def save(base: Base, folder: Path, name: str) -> list[str]:
     """Write the base to `folder` and return the names of its files."""
-    names = [f"{name}.faiss", f"{name}.rows"]
+    names = [f"{name}.{part}" for part in _PARTS]
+    for old in names:  # never cut in place: a reader that has it mapped would be killed
+        (folder / old).unlink(missing_ok=True)
     faiss.write_index(base.index, str(folder / names[0]))
     # Rows count from 1, so a negative one says that the vector was dead already.
     np.where(base.alive, base.rows, -base.rows).astype("<i8").tofile(folder / names[1])
+    asked = np.empty((0, 1), np.int64) if base.asked is None else base.asked
+    np.save(folder / names[2], asked.astype("<i8"))
     return names
 
 
 def load(plan: BasePlan, folder: Path, names: Sequence[str], fetch: Fetch) -> Base:
-    """Read the files that `save` wrote, whose checksums the caller has verified."""
-    signed = np.fromfile(folder / names[1], dtype="<i8").astype(np.int64)
-    base = _base(plan, faiss.read_index(str(folder / names[0])), np.abs(signed), fetch)
+    """Read the files that `save` wrote, whose checksums the caller has verified.
+
+    The vectors are mapped: what no search has looked at yet takes no memory and no time.
+    """
+    index, rows, asked = (next(folder / name for name in names if name.endswith(part)) for part in _PARTS)
+    signed = np.fromfile(rows, dtype="<i8").astype(np.int64)
+    with index.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    content = np.frombuffer(mapped, dtype=np.uint8)
+    reader = faiss.ZeroCopyIOReader(faiss.swig_ptr(content), content.nbytes)  # type: ignore[attr-defined]  # stubs lack it
+    base = _base(plan, faiss.read_index(reader), np.abs(signed), fetch)
+    base = replace(base, asked=np.load(asked).astype(np.int64), mapped=mapped)
     return base.without(base.rows[signed < 0])
 
 
@@ -201,6 +219,12 @@ def _sample(batches: Iterable[VectorBatch], n: int, capacity: int) -> NDArray[np
     """Return up to `n` vectors float32[n, dim], spread evenly over the batches."""
     step = max(1, capacity // n)
     return np.concatenate([batch.vectors[::step].copy() for batch in batches])
+
+
+def _copied(mapped: mmap.mmap) -> Any:  # noqa: ANN401 -- as above
+    """Return the index that a file holds, in memory of its own; FAISS ends the process that adds to a mapped one."""
+    mapped.seek(0)
+    return faiss.read_index(faiss.PyCallbackIOReader(mapped.read))  # type: ignore[attr-defined]  # as above
 
 
 def _base(plan: BasePlan, index: Any, rows: NDArray[np.int64], fetch: Fetch) -> Base:  # noqa: ANN401 -- as above

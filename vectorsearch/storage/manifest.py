@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vectorsearch.storage.files import digest_file, replace_file
 
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "manifest"
-_VERSION = 1
+_MISSING = "no file yet"
+_VERSION = 2  # 1 had one digest over a whole file
 
 
 @dataclass(frozen=True, slots=True)
 class FileMark:
-    """A derived file's size and blake2b digest."""
+    """A derived file's size and its digest, as `digest_file` makes it."""
 
     nbytes: int
     digest: str
@@ -60,30 +61,23 @@ class Manifest:
 
 def faults(path: Path) -> list[str]:
     """Return what is wrong with the manifest at `path` or a file that it names, whatever they were made for."""
-    try:
-        stated, _, text = path.read_bytes().decode().partition(" ")
-    except FileNotFoundError:
-        return []  # a build that was cut off: the next opening starts over
-    except (OSError, UnicodeDecodeError) as exc:
-        return [f"{path.name} can't be read ({exc})"]
-    if hashlib.blake2b(text.encode(), digest_size=16).hexdigest() != stated:
-        return [f"{path.name} is damaged"]
-    files = {name: FileMark(*mark) for name, mark in json.loads(text)["files"].items()}
+    body = _read(path)
+    if isinstance(body, str):
+        return [] if body == _MISSING else [body]  # a build that was cut off: the next opening starts over
+    if body["version"] != _VERSION:
+        return []  # as above
+    files = {name: FileMark(*mark) for name, mark in body["files"].items()}
     return [found for name, mark in files.items() if (found := _difference(path.parent / name, mark))]
 
 
 def load(path: Path, *, database: str, layout: str, newest_seq: int) -> Manifest | str:
     """Return the manifest at `path` if it and every file that it names can be trusted, else the reason why not."""
-    try:
-        stated, _, text = path.read_bytes().decode().partition(" ")
-    except FileNotFoundError:
-        return "no file yet"
-    except (OSError, UnicodeDecodeError) as exc:
-        return f"{path.name} can't be read ({exc})"
-    if hashlib.blake2b(text.encode(), digest_size=16).hexdigest() != stated:
-        return f"{path.name} is damaged"
-    body = json.loads(text)
-    if body["version"] != _VERSION or body["layout"] != layout:
+    body = _read(path)
+    if isinstance(body, str):
+        return body
+    if body["version"] != _VERSION:
+        return f"{path.name} is of format {body['version']}, now {_VERSION}"
+    if body["layout"] != layout:
         return f"{path.name} is of another layout ({body['layout']}, now {layout})"
     if body["database"] != database or body["seq"] > newest_seq:
         return f"{path.name} belongs to another state of the database"
@@ -105,6 +99,20 @@ def mark_files(folder: Path, names: Iterable[str], known: Mapping[str, FileMark]
         old = known.get(name)
         marks[name] = old if old and old.nbytes == nbytes else FileMark(nbytes, digest_file(folder / name))
     return marks
+
+
+def _read(path: Path) -> dict[str, Any] | str:
+    """Return what the manifest says, whatever it was made for, or why it can't be read."""
+    try:
+        stated, _, text = path.read_bytes().decode().partition(" ")
+    except FileNotFoundError:
+        return _MISSING
+    except (OSError, UnicodeDecodeError) as exc:
+        return f"{path.name} can't be read ({exc})"
+    if hashlib.blake2b(text.encode(), digest_size=16).hexdigest() != stated:
+        return f"{path.name} is damaged"
+    body: dict[str, Any] = json.loads(text)
+    return body
 
 
 def _difference(path: Path, mark: FileMark) -> str | None:

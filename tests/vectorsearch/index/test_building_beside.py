@@ -178,7 +178,7 @@ def test_a_base_is_thrown_away_when_its_vectors_were_exchanged_meanwhile(
 
 @pytest.mark.parametrize("factory", ["HNSW16", "HNSW16,SQ8", "SQ8", "SQfp16", "IVF16,Flat", "IVF16,SQ8", "IVF4,PQ2"])
 def test_a_base_finds_what_is_nearest_when_it_was_tuned(tmp_path: Path, factory: str) -> None:
-    """Each kind of base is searched so widely that its recall is what is wanted, and it keeps that on disk."""
+    """Each kind is searched so widely that its recall is what is wanted, keeps that on disk, and grows from there."""
     store = Store(tmp_path / "db", durable=False)
     store.write(documents(6000))
 
@@ -196,6 +196,13 @@ def test_a_base_finds_what_is_nearest_when_it_was_tuned(tmp_path: Path, factory:
     assert again.info() == {**index.info(), "origin": "loaded at change 6000"}
     for query in vectors(5, seed=77):
         assert again.search(query, 10).rows.tolist() == index.search(query, 10).rows.tolist()
+    newer = documents(3000, start=6000)
+    store.write(newer)
+    with store.snapshot() as snapshot:
+        again.catch_up(snapshot, lambda _: None)  # the base that was read is copied and extended
+    assert again.info()["base"] == 9000
+    for document in newer[::500]:
+        assert again.search(document.vector, 1).rows.tolist() == [int(document.id[1:]) + 1]  # type: ignore[arg-type]  # it has one
     store.close()
 
 
@@ -212,7 +219,10 @@ def test_a_base_that_finds_too_little_is_told_or_scanned_when_it_is_checked(
         monkeypatch.setattr(recall, "_recall", lambda *_: 0.5)
         tuned = recall.tuned(base, snapshot.vectors(0))
     assert (tuned.reach is None, tuned.recall) == ((True, 1.0) if exact else (False, 0.5))
-    assert recall.checked(replace(base, reach=Reach(16))).reach == (None if exact else Reach(16))
+    asked = replace(base, reach=Reach(16, 64), asked=tuned.asked)
+    assert recall.checked(asked).reach == tuned.reach
+    monkeypatch.undo()
+    assert recall.checked(asked).reach == Reach(16, 64)
     store.close()
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from backends.errors import InvalidInput
+from vectorsearch.index import recall
 from vectorsearch.index.base_plan import BasePlan, base_plan, next_step
 from vectorsearch.index.dense_faiss import FaissIndex
 from vectorsearch.storage.store import Store
@@ -94,14 +95,14 @@ def test_files_are_written_once_per_base_when_documents_are_added_singly(store: 
     assert files(store) == []
     add(store, index, 900, 2100)
     index.save(durable=True)
-    assert files(store) == ["base-3000.faiss", "base-3000.rows", "manifest"]
+    assert files(store) == ["base-3000.asked.npy", "base-3000.faiss", "base-3000.rows", "manifest"]
     for first in range(3000, 3050):
         add(store, index, first, 1)
         index.save(durable=True)
-    assert files(store) == ["base-3000.faiss", "base-3000.rows", "manifest"]
+    assert files(store) == ["base-3000.asked.npy", "base-3000.faiss", "base-3000.rows", "manifest"]
     add(store, index, 3050, 2100)
     index.save(durable=True)
-    assert files(store) == ["base-5150.faiss", "base-5150.rows", "manifest"]
+    assert files(store) == ["base-5150.asked.npy", "base-5150.faiss", "base-5150.rows", "manifest"]
     assert index.info()["tail"] == 0
 
 
@@ -156,3 +157,40 @@ def test_nothing_is_written_when_the_index_is_read_only(store: Store) -> None:
     index.save(durable=True)
     assert index.info()["base"] == 1500
     assert files(store) == []
+
+
+def test_a_reader_goes_on_when_the_files_it_has_mapped_are_written_anew(store: Store) -> None:
+    """A base of the same name is another file: who looks at the old one neither dies nor finds anything else."""
+    index = open_index(store)
+    add(store, index, 0, 1500)
+    index.save(durable=True)
+    reader = open_index(store, read_only=True)
+    vector = store.get(["d4"])[0].vector  # type: ignore[union-attr]  # it is there
+    before = reader.search(vector, 1500)
+    (store.folder.parent / "dense" / "manifest").unlink()
+    fresh = open_index(store)
+    assert fresh.info()["origin"] == "built anew: no file yet"
+    catch_up(store, fresh)
+    fresh.save(durable=True)
+    assert files(store) == ["base-1500.asked.npy", "base-1500.faiss", "base-1500.rows", "manifest"]
+    after = reader.search(vector, 1500)
+    assert after.rows.tolist() == before.rows.tolist()
+    assert after.scores.tolist() == before.scores.tolist()
+
+
+def test_the_recall_is_checked_without_a_scan_when_a_base_is_opened(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening asks what was asked when the base was tuned; a base that finds too little by then is searched wider."""
+    index = open_index(store)
+    add(store, index, 0, 1500)
+    index.save(durable=True)
+    monkeypatch.setattr(recall, "_neighbours", lambda *_: pytest.fail("opening scans all vectors"))
+    asked = []
+    measured = recall._recall
+    monkeypatch.setattr(recall, "_recall", lambda *given: asked.append(given[0].reach) or measured(*given))
+    assert open_index(store).info()["recall"] == index.info()["recall"]
+    assert len(asked) == 1
+    found = iter([0.9, 0.97, 0.985])
+    monkeypatch.setattr(recall, "_recall", lambda *_: next(found))
+    assert open_index(store).info()["recall"] == 0.985

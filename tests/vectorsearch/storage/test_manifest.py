@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vectorsearch.storage import manifest
+from vectorsearch.storage import files, manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,3 +62,27 @@ def test_the_manifest_is_refused_when_a_file_is_cut_or_gone(folder: Path, name: 
         assert isinstance(load(folder), str)
     (folder / name).unlink()
     assert isinstance(load(folder), str)
+
+
+def test_a_file_of_several_pieces_is_refused_when_any_of_it_changed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The digest of a large file tells a flipped byte in any piece, pieces exchanged, and one that is gone."""
+    monkeypatch.setattr(files, "_PIECE_NBYTES", 64)
+    monkeypatch.setattr(files, "_CHUNK_NBYTES", 16)
+    whole = bytes(range(200))
+    path = folder / "large"
+    path.write_bytes(whole)
+    digest = files.digest_file(path)
+    assert digest == files.digest_file(path)
+    flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in (0, 63, 64, 130, 199)]
+    for changed in (*flipped, whole[64:128] + whole[:64] + whole[128:], whole[:192], whole[:128], b""):
+        path.write_bytes(changed)
+        assert files.digest_file(path) != digest
+
+
+def test_an_earlier_manifest_is_no_fault_and_is_not_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of an earlier release are built again without a word of damage."""
+    monkeypatch.setattr(manifest, "_VERSION", 3)
+    assert manifest.faults(folder / "manifest") == []
+    assert load(folder) == "manifest is of format 2, now 3"
