@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -81,7 +82,8 @@ class Branches:
             except BaseException as error:  # noqa: BLE001 -- it is raised where the result is asked for
                 future.set_exception(error)
 
-        threading.Thread(target=perform, name="vectorsearch-branch", daemon=True).start()
+        # Not by `threading`: its start() waits until the thread runs, and the caller has work of its own meanwhile.
+        _thread.start_new_thread(perform, ())
         return Branch(self, future)
 
     def abandon(self, future: Future[T]) -> None:

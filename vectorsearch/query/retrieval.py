@@ -7,6 +7,7 @@ FAISS and Tantivy compute without the interpreter's lock.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from backends.errors import InferenceError
@@ -14,21 +15,19 @@ from lifecycle import LifecycleError
 from vectorsearch.index.base import no_candidates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
     from backends.deadline import Deadline
     from vectorsearch.collection import Collection
     from vectorsearch.encoder import Encoder
-    from vectorsearch.query.branches import Branch, Branches
+    from vectorsearch.query.branches import Branches
     from vectorsearch.query.plan import QueryPlan, RetrieverPlan
     from vectorsearch.query.request import SearchRequest
     from vectorsearch.query.trace import Trace
     from vectorsearch.types import Candidates
 
-_WORTHWHILE_MS = 0.2  # a list that costs less is found sooner without a thread, which takes 0.05 ms to begin and to end
+_WORTHWHILE_MS = 0.2  # a list that costs less is there sooner without a thread, which takes as long to begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +97,45 @@ def retrieve(retrieval: Retrieval, trace: Trace, *, branches: Branches) -> dict[
         VectorSearchError: the first retriever's error, where none has an answer.
     """
     retrievers = retrieval.plan.retrievers
-    lists: dict[RetrieverPlan, Candidates] = {}
-    errors: list[LifecycleError | InferenceError] = []
+    traces = {retriever: trace.branch() for retriever in retrievers}
+    found: dict[RetrieverPlan, Candidates] = {}
+    errors: dict[RetrieverPlan, LifecycleError | InferenceError] = {}
     with branches.calling() as has_core:
-        begun = [_begin(r, retrieval, trace=trace, branches=branches, has_core=has_core) for r in retrievers]
-        for retriever, (own, answer) in zip(retrievers, begun, strict=True):
+        begun = {r: branches.start(partial(retrieval.run, r, traces[r])) for r in _on_threads(retrieval, has_core)}
+        for retriever in sorted(
+            retrievers, key=lambda r: r in begun
+        ):  # what runs here first: the rest goes on meanwhile
+            own, branch = traces[retriever], begun.get(retriever)
             try:
-                lists[retriever] = answer()
+                answer = branch.result(retrieval.deadline) if branch else retrieval.run(retriever, own)
+                found[retriever] = answer
             except (LifecycleError, InferenceError) as exc:
-                errors.append(exc)
-                trace.leave_out(retriever.kind, exc)
-                _blame(retriever, own, error=exc)
-            trace.join(own)
-    if errors and not lists:
-        raise errors[0]
-    return lists
+                errors[retriever] = exc
+    for retriever in retrievers:
+        if retriever in errors:
+            trace.leave_out(retriever.kind, errors[retriever])
+            _blame(retriever, traces[retriever], error=errors[retriever])
+        trace.join(traces[retriever])
+    if errors and not found:
+        raise next(errors[retriever] for retriever in retrievers if retriever in errors)
+    return {retriever: found[retriever] for retriever in retrievers if retriever in found}
+
+
+def _on_threads(retrieval: Retrieval, has_core: bool) -> list[RetrieverPlan]:  # noqa: FBT001 -- `has_core` is its name
+    """Return the retrievers that get a thread of their own: others go on meanwhile, or may have to go on without them.
+
+    Of two that only compute the caller's thread takes the one that should take longer: it hasn't to be woken for it.
+    """
+    retrievers = retrieval.plan.retrievers
+    if retrieval.deadline is not None:
+        return [*retrievers]
+    if not retrieval.plan.fused:
+        return []
+    if waiting := [retriever for retriever in retrievers if retriever.model is not None]:
+        return waiting
+    costs = {retriever: retriever.expected_ms or 0.0 for retriever in retrievers}
+    is_worthwhile = has_core and min(costs.values()) > _WORTHWHILE_MS
+    return [min(costs, key=costs.__getitem__)] if is_worthwhile else []
 
 
 def _blame(retriever: RetrieverPlan, own: Trace, *, error: LifecycleError | InferenceError) -> None:
@@ -120,22 +143,3 @@ def _blame(retriever: RetrieverPlan, own: Trace, *, error: LifecycleError | Infe
     if not any(stage.error for stage in own.stats):
         is_encoding = retriever.model is not None and not own.stats
         own.note("encode" if is_encoding else retriever.kind, 0.0, 0, 0, error=str(error))
-
-
-def _begin(
-    retriever: RetrieverPlan, retrieval: Retrieval, *, trace: Trace, branches: Branches, has_core: bool
-) -> tuple[Trace, Callable[[], Candidates]]:
-    """Start a retriever, on a thread of its own where others can go on meanwhile; return its trace and its answer."""
-    own = trace.branch()
-    overlaps = retrieval.plan.fused and retriever.kind == "dense"
-    if retriever.model is None:
-        overlaps = overlaps and has_core and _are_worthwhile(retrieval.plan.retrievers)
-    if retrieval.deadline is None and not overlaps:
-        return own, lambda: retrieval.run(retriever, own)
-    branch: Branch[Candidates] = branches.start(lambda: retrieval.run(retriever, own))
-    return own, lambda: branch.result(retrieval.deadline)
-
-
-def _are_worthwhile(retrievers: Sequence[RetrieverPlan]) -> bool:
-    """Tell whether each takes so long, as far as is known, that another thread costs less than waiting for it."""
-    return all(r.expected_ms is not None and r.expected_ms > _WORTHWHILE_MS for r in retrievers)
