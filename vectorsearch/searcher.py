@@ -107,7 +107,8 @@ class Searcher:
         with self._held(plan) as held:
             resources = Resources(self._collection, encoder, rerankers.rerankers, held, self._branches, clock, begun)
             result = execute(plan, request, resources=resources)
-        result = replace(result, loads=self._loads(plan, begun))
+        if loads := self._loads(plan, begun):
+            result = replace(result, loads=loads)
         self._costs.learn(result)
         return result
 
@@ -182,8 +183,10 @@ class Searcher:
             on_rerank_error=on_error,
         )
         plan = plan_search(request, self._state(request, rerankers, embedder, counted=counted))
-        left_out = (*plan.left_out, "defaults:outdated") if outdated else plan.left_out
-        return replace(plan, defaults=origin, left_out=left_out), request, rerankers
+        if origin:
+            left_out = (*plan.left_out, "defaults:outdated") if outdated else plan.left_out
+            plan = replace(plan, defaults=origin, left_out=left_out)
+        return plan, request, rerankers
 
     def _filled(
         self, query: str | None, options: SearchOptions, embedder: ModelSpec | None

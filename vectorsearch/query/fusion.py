@@ -56,8 +56,9 @@ def fuse(
     said = np.zeros((len(kept), len(rows)))
     for line, part, weight in zip(said, kept, weights or [1.0] * len(kept), strict=True):
         line[np.searchsorted(rows, part.rows)] = weight * _evidence(part.scores.astype(np.float64), fusion, rrf_k=rrf_k)
-    # Sorted before they are added: rounding then doesn't depend on the order of the lists.
-    scores = np.sort(said, axis=0).sum(axis=0).astype(np.float32)
+    if len(kept) > 2:  # noqa: PLR2004 -- of two, the order doesn't matter
+        said.sort(axis=0)  # before they are added: rounding then doesn't depend on the order of the lists
+    scores = said.sum(axis=0).astype(np.float32)
     order = np.lexsort((rows, -scores))
     return Candidates(rows[order], scores[order])
 

@@ -6,7 +6,7 @@ data, so that `explain` prints exactly what `execute` does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vectorsearch.index.base_plan import is_scanned
@@ -14,6 +14,8 @@ from vectorsearch.query.request import RetrieverKind, SearchRequest, UnknownMode
 from vectorsearch.query.timing import timed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lifecycle import ModelRef
     from rerank import Passages
     from vectorsearch.query.fusion import Fusion
@@ -108,8 +110,7 @@ class QueryPlan:
     @property
     def models(self) -> tuple[ModelState, ...]:
         """Return the models that the stages begin with, each once, in the stages' order."""
-        models = [*(r.model for r in self.retrievers), *(stage.members[0].model for stage in self.rerank)]
-        return tuple({model.ref: model for model in models if model is not None}.values())
+        return _models_of(self.retrievers, self.rerank)
 
     @property
     def depth(self) -> int:
@@ -136,6 +137,9 @@ def plan_search(request: SearchRequest, state: PlanState) -> QueryPlan:
     asked = _rerank_depth(request)
     depth = max(request.k, asked, FUSION_DEPTH if len(kinds) > 1 else 0)
     retrievers = tuple(_retriever(kind, request, state=state, depth=depth, embedder=embedder) for kind in kinds)
+    models = _models_of(retrievers, stages)
+    # Only where all fit together, since loading one would evict another.
+    together = sum(model.nbytes for model in models) <= state.budget_nbytes
     plan = QueryPlan(
         mode=_mode_of(request.mode, kinds, left_out),
         k=request.k,
@@ -147,12 +151,16 @@ def plan_search(request: SearchRequest, state: PlanState) -> QueryPlan:
         filter=request.filter,
         filtered=state.filter,
         documents=state.documents,
+        together=together,
+        prefetch=tuple(model.ref for model in models if not model.resident) if together else (),
         left_out=tuple(left_out),
     )
-    # Only where all fit together, since loading one would evict another.
-    together = sum(model.nbytes for model in plan.models) <= state.budget_nbytes
-    prefetch = tuple(model.ref for model in plan.models if not model.resident) if together else ()
-    return timed(replace(plan, together=together, prefetch=prefetch), request.timeout_s)
+    return timed(plan, request.timeout_s)
+
+
+def _models_of(retrievers: Iterable[RetrieverPlan], stages: Iterable[RerankPlan]) -> tuple[ModelState, ...]:
+    models = [*(retriever.model for retriever in retrievers), *(stage.members[0].model for stage in stages)]
+    return tuple({model.ref: model for model in models if model is not None}.values())
 
 
 def _retriever_kinds(request: SearchRequest, state: PlanState) -> tuple[RetrieverKind, ...]:

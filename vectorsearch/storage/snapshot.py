@@ -55,11 +55,20 @@ class Snapshot:
         conn.execute("BEGIN")
         self._conn = conn
         self.seq, self.documents, self.n_vectors = conn.execute("SELECT seq, documents, vectors FROM state").fetchone()
-        floors = dict(conn.execute("SELECT key, value FROM meta WHERE key IN ('floor', 'vectors_floor')").fetchall())
-        # Deletions up to here are forgotten, so an index that has seen less can't catch up: it must be built again.
-        self.floor = int(floors.get("floor", 0))
-        # The same for what holds vectors: all of them were exchanged by this change.
-        self.vectors_floor = max(self.floor, int(floors.get("vectors_floor", 0)))
+
+    @property
+    def floor(self) -> int:
+        """Return the change up to which deletions are forgotten: an index that has seen less must be built again."""
+        return self._floor("floor")
+
+    @property
+    def vectors_floor(self) -> int:
+        """Return the same for what holds vectors: all of them may have been exchanged by a later change."""
+        return max(self.floor, self._floor("vectors_floor"))
+
+    def _floor(self, key: str) -> int:
+        stored = self._conn.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return int(stored[0]) if stored else 0
 
     def deleted_after(self, since: int) -> NDArray[np.int64]:
         """Return the rows deleted after sequence number `since`, ascending."""
