@@ -33,20 +33,10 @@ def step(state: State, event: signals.Input, now: float) -> tuple[State, tuple[s
 
 def _apply(draft: Draft, event: signals.Input) -> None:  # noqa: C901, PLR0912 - one flat case per input
     match event:
-        case signals.Register(key, nbytes, config, users):
-            known = draft.models.get(key) or Model(key, nbytes, config)
-            draft.shrinking |= known.tenants != users and draft.live(key) is not None  # everybody's part has changed
-            draft.models[key] = replace(known, config=config, tenants=users, retired=False)
-            if config.load_policy is LoadPolicy.EAGER:
-                draft.wish(key, eager=True)
-        case signals.Request(number, keys, deadline, spared, asking):
-            entry = Admission(number, keys, draft.now, deadline, spared=spared, tenants=asking)
-            draft.queue.append(entry)
-            why = signals.Closed() if draft.closing else pressure.hopeless(draft, entry)
-            if why is not None:
-                draft.refuse(entry, why)
-            if isinstance(why, signals.TooSlow):
-                _go_on_without(draft, entry)
+        case signals.Register():
+            _register(draft, event)
+        case signals.Request():
+            _request(draft, event)
         case signals.Redirect(number, keys, spared):
             for entry in [entry for entry in draft.queue if entry.number == number]:
                 draft.redirect(entry, keys, spared)
@@ -82,6 +72,27 @@ def _apply(draft: Draft, event: signals.Input) -> None:  # noqa: C901, PLR0912 -
             draft.shrinking = True
         case signals.CloseAsked(drain_by):
             _close_asked(draft, drain_by)
+
+
+def _register(draft: Draft, event: signals.Register) -> None:
+    key = event.key
+    known = draft.models.get(key) or Model(key, event.nbytes, event.config)
+    draft.shrinking |= known.tenants != event.tenants and draft.live(key) is not None  # everybody's part has changed
+    draft.models[key] = replace(known, config=event.config, tenants=event.tenants, retired=False)
+    if event.config.load_policy is LoadPolicy.EAGER:
+        draft.wish(key, eager=True)
+
+
+def _request(draft: Draft, event: signals.Request) -> None:
+    entry = Admission(
+        event.admission, event.keys, draft.now, event.deadline, spared=event.spared, tenants=event.tenants
+    )
+    draft.queue.append(entry)
+    why = signals.Closed() if draft.closing else pressure.hopeless(draft, entry)
+    if why is not None:
+        draft.refuse(entry, why)
+    if isinstance(why, signals.TooSlow):
+        _go_on_without(draft, entry)
 
 
 def _go_on_without(draft: Draft, entry: Admission) -> None:
