@@ -82,8 +82,11 @@ class Branches:
             except BaseException as error:  # noqa: BLE001 -- it is raised where the result is asked for
                 future.set_exception(error)
 
-        # Not by `threading`: its start() waits until the thread runs, and the caller has work of its own meanwhile.
-        _thread.start_new_thread(perform, ())
+        try:
+            # Not by `threading`: its start() waits until the thread runs, and the caller has work of its own meanwhile.
+            _thread.start_new_thread(perform, ())
+        except RuntimeError:  # the system gives no more threads: a search is late rather than lost
+            perform()
         return Branch(self, future)
 
     def abandon(self, future: Future[T]) -> None:

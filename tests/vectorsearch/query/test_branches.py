@@ -19,6 +19,16 @@ def test_answer_or_error_comes_from_the_branch() -> None:
         branches.start(lambda: 1 // 0).result(None)
 
 
+def test_work_is_done_by_the_caller_when_there_are_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system refuses a thread, the answer comes all the same."""
+
+    def refuse(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("_thread.start_new_thread", refuse)
+    assert Branches().start(threading.get_ident).result(None) == threading.get_ident()
+
+
 def test_late_work_is_bounded_and_ends_by_itself() -> None:
     """Who waits no longer leaves the work behind; no more than so many pieces go on, and new ones are refused."""
     gate = threading.Event()
