@@ -1,14 +1,16 @@
 """JAX/XLA: serves the portable graph, compiled for a few shapes; the default for bulk embedding.
 
 Rows are padded to one of a few lengths and batches to one of three numbers of rows, so that there are few programs.
-They are compiled when first met and kept on disk. Weights are stored once, as the precision wants them, and given to
-every program. What was measured is in README.md, JAX.
+They are compiled when first met and kept on disk, and those used last in memory as well. Weights are stored once, as
+the precision wants them, and given to every program. What was measured is in README.md, JAX.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib.util
+import json
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -20,10 +22,11 @@ from backends.base import Serves
 from backends.batching import Batching
 from backends.errors import InferenceError, InvalidModel, MissingExtra
 from backends.files import cache_dir
-from backends.graph import load
+from backends.graph import load as load_graph
 from backends.memory import trim
 from backends.pooling import require_finite
 from backends.portable import is_graph, is_known, is_packed
+from backends.precision import choose_precision
 from backends.process import Birthplace, usable_cores
 
 if TYPE_CHECKING:
@@ -42,7 +45,12 @@ STREAMS = 2  # batches at once, where there are so many cores: what one core can
 # Of the bytes in the file; of 8-bit ones, and of floats, whose matrices may become bfloat16 and whose tables don't.
 UNPACKED_FACTOR = {"float32": 3.2, "bfloat16": 2.0, "int8": 1.2}
 WEIGHTS_FACTOR = 1.1
-WORKSPACE_NBYTES_PER_TOKEN = 80 * 1024  # compiled code included
+# Measured with every program that is kept (README.md, JAX): activations, and what one program, loaded from disk, holds.
+WORKSPACE_NBYTES_PER_TOKEN = 48 * 1024
+PROGRAM_NBYTES_PER_LAYER = {"float32": 1280 << 10, "bfloat16": 1280 << 10, "int8": 2560 << 10}
+COMPILER_NBYTES = 32 << 20  # while it is at work
+SPARE_PROGRAMS = 3  # kept beside a full one of each length: what the ends of bulk work, and single queries, need
+_LAYERS = 12  # where config.json doesn't say
 
 
 def backend() -> Backend:
@@ -76,9 +84,11 @@ class JaxBackend:
         return known
 
     def estimate(self, spec: ModelSpec) -> int:
-        """Return weights times a factor, plus the workspace of the batches that run at once, in bytes."""
-        factor = UNPACKED_FACTOR[self._precision or "int8"] if is_packed(spec) else WEIGHTS_FACTOR
-        return int(spec.weights_nbytes * factor) + workspace_nbytes(spec)
+        """Return weights times a factor, plus programs and the workspace of the batches that run at once, in bytes."""
+        packed = is_packed(spec)
+        precision = self._precision or ("int8" if packed else "float32")
+        factor = UNPACKED_FACTOR[precision] if packed else WEIGHTS_FACTOR
+        return int(spec.weights_nbytes * factor) + workspace_nbytes(spec, precision)
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Load the graph; each program is compiled with the first batch of its shape. See `Backend.load_model`.
@@ -91,23 +101,43 @@ class JaxBackend:
             raise MissingExtra("this model needs JAX: pip install 'vectorsearch[jax]'")
         from backends import jax_precision, jax_program  # noqa: PLC0415  (heavy: only where a model is loaded)
 
-        graph = load(spec.folder / spec.weights_file)
+        graph = load_graph(spec.folder / spec.weights_file)
         if not served:
             raise InvalidModel(served.reason)
         jax_program.configure(cache_dir() / "jax")
         try:
             if self._precision or is_packed(spec):
                 return JaxModel(spec, graph, self._precision or "int8")
-            return jax_precision.chosen(spec, lambda precision: JaxModel(spec, graph, precision))
+            if not jax_precision.bfloat16_pays():
+                return JaxModel(spec, graph, "float32")
+            load = functools.partial(JaxModel, spec, graph)
+            return choose_precision((spec.digest, "jax"), load, jax_precision.answers_of, discard=JaxModel.close)[0]
         except jax_program.RUNTIME_ERRORS as exc:
             raise jax_program.translated(exc, f"to load model {spec.name!r}") from exc
         finally:
             trim()
 
 
-def workspace_nbytes(spec: ModelSpec) -> int:
-    """Return the bytes that the largest batches need which run at once."""
-    return min(STREAMS, usable_cores()) * max(TOKENS, spec.max_length) * WORKSPACE_NBYTES_PER_TOKEN
+def workspace_nbytes(spec: ModelSpec, precision: str) -> int:
+    """Return the bytes of the programs that are kept, of the compiler, and of the largest batches that run at once."""
+    batches = min(STREAMS, usable_cores()) * max(TOKENS, spec.max_length) * WORKSPACE_NBYTES_PER_TOKEN
+    program = layers_of(spec) * PROGRAM_NBYTES_PER_LAYER[precision]
+    return batches + kept_programs(spec) * program + COMPILER_NBYTES
+
+
+def kept_programs(spec: ModelSpec) -> int:
+    """Return how many programs are kept in memory."""
+    return len(lengths(spec.max_length)) + SPARE_PROGRAMS
+
+
+def layers_of(spec: ModelSpec) -> int:
+    """Return the model's layers by its config.json; those of a usual small model if that doesn't say."""
+    try:
+        config = json.loads((spec.folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return _LAYERS
+    stated = config.get("num_hidden_layers") if isinstance(config, dict) else None
+    return stated if isinstance(stated, int) and stated > 0 else _LAYERS
 
 
 def lengths(longest: int) -> tuple[int, ...]:
@@ -141,12 +171,12 @@ class JaxModel:
         self._spec = spec
         self._birthplace = Birthplace(spec.name)
         self.quantises = precision == "int8"
-        self._programs: Programs | None = Programs(spec, graph, chosen.name, precision)
+        self._programs: Programs | None = Programs(spec, graph, chosen.name, precision, most=kept_programs(spec))
         self.vocabulary = self._programs.vocabulary
         streams = min(STREAMS, usable_cores()) if self._programs.platform == "cpu" else 1
         self.batching = Batching(max(TOKENS, spec.max_length), lengths(spec.max_length), streams)
         self._device = f"{self._programs.platform}:jax:{precision}"
-        self._nbytes = self._programs.nbytes + workspace_nbytes(spec)
+        self._nbytes = self._programs.nbytes + workspace_nbytes(spec, precision)
         self._streams = streams
         # One permit for each run at once: each takes a workspace, and no more are charged for. `close` takes them all;
         # `_closing`, taken before them and by nobody else, keeps two closes from holding some each.
@@ -155,7 +185,7 @@ class JaxModel:
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the weights as they are stored, and of the workspace of the batches that run at once."""
+        """Return the bytes of the weights as they are stored, and those that `workspace_nbytes` gives."""
         return self._nbytes
 
     @property
@@ -165,7 +195,7 @@ class JaxModel:
 
     @property
     def compiled(self) -> tuple[tuple[int, int], ...]:
-        """Return the (rows, length) of the programs compiled so far."""
+        """Return the (rows, length) of the programs that are kept."""
         return () if self._programs is None else self._programs.shapes
 
     def infer(self, batch: TokenBatch) -> NDArray[np.float32]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ from backends.errors import InferenceError, InvalidModel, TransientBackendError
 from backends.fuse import fuse
 from backends.jax_kernels import narrow
 from backends.jax_lowering import LITERAL_SIZE, PRODUCTS, lower, stored
+from backends.memory import trim
 from backends.specialise import specialise
 
 if TYPE_CHECKING:
@@ -53,20 +56,25 @@ def translated(exc: BaseException, what: str) -> InferenceError:
 
 
 class Programs:
-    """Compile each shape once, when it is first met; safe to use from many threads.
+    """Compile each shape when it is first met, and keep `most` programs; safe to use from many threads.
+
+    A program holds a megabyte or two a layer, so the one used least recently makes room for another. Disk keeps it.
 
     Raises:
         InvalidModel: the graph doesn't fit its description.
     """
 
-    def __init__(self, spec: ModelSpec, graph: Graph, output: str, precision: str) -> None:
+    def __init__(self, spec: ModelSpec, graph: Graph, output: str, precision: str, *, most: int) -> None:
         self._spec = spec
+        self._most = most
         self._output = output
         self._precision = precision
         self._device = jax.devices()[0]
         self._compiled: dict[tuple[int, int], Compiled] = {}
         self._weights: dict[str, Array] = {}
-        # One compilation at a time, and the two dictionaries change under it only; nothing is locked inside.
+        self._used: dict[tuple[int, int], int] = {}  # when, by a counter; written by any thread
+        self._uses = itertools.count()
+        # One compilation at a time, and the other two dictionaries change under it only; nothing is locked inside.
         self._compiling = threading.Lock()
         program = fuse(specialise(graph, rows=1, length=spec.max_length, output=output))
         _check(program, spec)
@@ -85,7 +93,7 @@ class Programs:
 
     @property
     def shapes(self) -> tuple[tuple[int, int], ...]:
-        """Return the (rows, length) of the programs compiled so far."""
+        """Return the (rows, length) of the programs that are kept."""
         return tuple(self._compiled)
 
     @property
@@ -121,17 +129,29 @@ class Programs:
         self._compiled.clear()
 
     def _program(self, shape: tuple[int, int]) -> Compiled:
+        self._used[shape] = next(self._uses)
         found = self._compiled.get(shape)
         if found is None:
             with self._compiling:
-                found = self._compiled.get(shape) or self._compile(shape)
-                self._compiled[shape] = found
+                found = self._compiled.get(shape)
+                if found is None:
+                    if len(self._compiled) >= self._most:
+                        self._drop(min(self._compiled, key=self._used.__getitem__))
+                    found = self._compiled[shape] = self._compile(shape)
+                    trim()  # some 40 MB that the compiler has freed
         return found
+
+    def _drop(self, shape: tuple[int, int]) -> None:
+        """Forget a program, and the constants that only it uses; a run of it that is under way keeps its own."""
+        del self._compiled[shape]
+        for name in [name for name in self._weights if name.endswith(_suffix(shape))]:
+            del self._weights[name]
+        gc.collect()  # what JAX traced refers to itself, and holds the compiled code
 
     def _compile(self, shape: tuple[int, int]) -> Compiled:
         rows, length = shape
         program = fuse(specialise(self._graph, rows=rows, length=length, output=self._output))
-        program, stored_as = self._store(self._graph, program, f"@{rows}x{length}")
+        program, stored_as = self._store(self._graph, program, _suffix(shape))
         evaluate = lower(program, self._precision, fenced=self.platform == "cpu")
         spec = self._spec
 
@@ -164,6 +184,10 @@ class Programs:
                 content = made[name]() if array is None else array.astype(narrow(array.dtype), copy=False)
                 self._weights[stored_as[name]] = jax.device_put(content, self._device)
         return program, stored_as
+
+
+def _suffix(shape: tuple[int, int]) -> str:
+    return f"@{shape[0]}x{shape[1]}"
 
 
 def _check(program: Program, spec: ModelSpec) -> None:

@@ -86,6 +86,11 @@ class TextModel:
         return bool(getattr(self._model, "quantises", False))
 
     @property
+    def batching(self) -> Batching:
+        """Return what batches it makes."""
+        return self._batching
+
+    @property
     def stops(self) -> bool:
         """Return whether a run ends soon after its deadline; if not, it goes on until its batch is done."""
         return self._stoppable is not None

@@ -18,6 +18,7 @@ from backends.entries import ENTRIES
 from backends.errors import InvalidModel, MissingExtra, TransientBackendError
 from backends.memory import trim
 from backends.portable import is_packed
+from backends.precision import choose_precision
 from backends.process import usable_cores
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert")  # these count positi
 WRITTEN_OUT = ("bert", *OFFSET_POSITIONS)  # families that `bert_encoder` computes
 FLOATS_FACTOR = 4  # of an 8-bit file's bytes
 PART_TOKENS = 1024  # of one core's part of a batch
-# Measured by tests/benchmarks/backend_memory.py: activations, oneDNN's kernels and the threads' heaps.
-WORKSPACE_NBYTES_PER_TOKEN = 48 * 1024
+# Measured with ragged batches of every length (README.md, PyTorch): activations and the threads' heaps, and kernels.
+WORKSPACE_NBYTES_PER_TOKEN = 72 * 1024
+KERNELS_NBYTES = 96 << 20
 
 
 def backend() -> Backend:
@@ -99,7 +101,7 @@ class TorchBackend:
         with ExitStack() as undo:
             undo.callback(workers.close)
             try:
-                encoder, precision = workers.submit(functools.partial(self._build, spec, device)).result()
+                encoder, name = workers.submit(functools.partial(self._build, spec, device)).result()
             except (RuntimeError, MemoryError, ImportError, ValueError, TypeError, KeyError) as exc:
                 if is_out_of_memory(exc):
                     raise TransientBackendError(f"no memory to load model {spec.name!r} on {device}: {exc}") from exc
@@ -107,22 +109,21 @@ class TorchBackend:
             undo.pop_all()
         gc.collect()
         trim()
-        return TorchModel(spec, encoder, workers, device=f"{device}:torch:{precision}", nbytes=workspace_nbytes(spec))
+        return TorchModel(spec, encoder, workers, device=f"{device}:torch:{name}", nbytes=workspace_nbytes(spec))
 
     def _build(self, spec: ModelSpec, device: torch.device) -> tuple[Encoder, str]:
         from backends import torch_precision  # noqa: PLC0415  (imports PyTorch)
 
         make = functools.partial(_encoder, spec, device)
         if self._precision or not torch_precision.bfloat16_pays(device):
-            precision = self._precision or "float32"
-            return make(precision), precision
-        fast = make("bfloat16")
-        if not _has_safetensors(spec):  # compared with the graph itself by now
-            return fast, "bfloat16"
+            name = self._precision or "float32"
+            return make(name), name
+        if not _has_safetensors(spec):  # loading compares it with the graph itself
+            return make("bfloat16"), "bfloat16"
         ids = torch_precision.any_rows(int(_config(spec.folder).get("vocab_size", 1000)), device)
-        if torch_precision.bfloat16_agrees(spec.digest, ids, fast, lambda: make("float32")):
-            return fast, "bfloat16"
-        return make("float32"), "float32"
+        return choose_precision(
+            (spec.digest, device.type), make, lambda encoder: torch_precision.answers_of(encoder, ids)
+        )
 
 
 def _encoder(spec: ModelSpec, device: torch.device, precision: str) -> Encoder:
@@ -197,8 +198,8 @@ def _is_known(architecture: str) -> bool:
 
 
 def workspace_nbytes(spec: ModelSpec) -> int:
-    """Return what all cores together take beside the weights."""
-    return usable_cores() * max(PART_TOKENS, spec.max_length) * WORKSPACE_NBYTES_PER_TOKEN
+    """Return what all cores together take beside the weights, and oneDNN's compiled kernels."""
+    return usable_cores() * max(PART_TOKENS, spec.max_length) * WORKSPACE_NBYTES_PER_TOKEN + KERNELS_NBYTES
 
 
 def is_out_of_memory(exc: BaseException) -> bool:

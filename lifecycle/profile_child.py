@@ -80,8 +80,7 @@ def measure(spec: ModelSpec, loader: TextLoader, say: Callable[[str], object]) -
     query_ms = min(run_query(model) for _ in range(_QUERY_RUNS))
     say("measuring: the largest batch, and others")
     model.warm_up()
-    for words in _LENGTHS:
-        run(model, ["file " * words] * max(1, 1024 // words))
+    run_shapes(model)
     resident = resident_nbytes()
     say("measuring: many passages")
     bulk_ms = run_bulk(model)
@@ -96,6 +95,16 @@ def measure(spec: ModelSpec, loader: TextLoader, say: Callable[[str], object]) -
         "bulk_ms": bulk_ms / workloads.PASSAGES,
         "tokens_per_s": 1000 * count_tokens(spec, loader) / bulk_ms,
     }
+
+
+def run_shapes(model: TextModel) -> None:
+    """Run batches of changing shape; where a model pads to some lengths, a full batch and a short one of each."""
+    for length in reversed(model.batching.lengths):
+        text = "file " * (length - 2)
+        run(model, [text] * model.batching.rows(length))
+        run(model, [text])
+    for words in () if model.batching.lengths else _LENGTHS:
+        run(model, ["file " * words] * max(1, 1024 // words))
 
 
 def answers(model: TextModel) -> NDArray[np.float32]:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from backends import catalogue, jax_backend, registry
+from backends import catalogue, jax_backend, precision, registry
 from backends.base import TokenBatch
 from backends.batching import Batching
 from backends.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER
 from backends.errors import InferenceError, InvalidInput, InvalidModel, MissingExtra, TransientBackendError
-from backends.jax_backend import JaxBackend, JaxModel, lengths, row_counts
+from backends.jax_backend import JaxBackend, JaxModel, layers_of, lengths, row_counts
 from backends.text_model import TextLoader
 
 if TYPE_CHECKING:
@@ -70,8 +70,11 @@ def test_vectors_do_not_depend_on_the_batch_when_computed_in_floats(load_jax: An
     np.testing.assert_allclose(together, alone[order], atol=1e-5)
 
 
-def test_programs_are_few_when_lengths_are_many(make_folder: Callable[..., Path]) -> None:
+def test_programs_are_few_when_lengths_are_many(
+    make_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """L35: 500 random lengths, in batches of any number of rows, compile no more programs than there are buckets."""
+    monkeypatch.setattr(jax_backend, "SPARE_PROGRAMS", 100)  # all are kept, so that all are counted
     spec = replace(catalogue.resolve(make_folder()), max_length=128)
     model = JaxBackend("float32").load_model(spec)
     assert isinstance(model, JaxModel)
@@ -82,6 +85,37 @@ def test_programs_are_few_when_lengths_are_many(make_folder: Callable[..., Path]
     assert set(model.compiled) <= buckets
     assert len(model.compiled) <= len(buckets) <= 3 * len(lengths(128))
     model.close()
+
+
+def test_oldest_program_makes_room_when_all_are_kept_that_may_be(
+    make_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one used least recently goes, with the constants of its shape; met again, it gives the same answers."""
+    monkeypatch.setattr(jax_backend, "SPARE_PROGRAMS", -5)
+    model = JaxBackend("float32").load_model(replace(catalogue.resolve(make_folder()), max_length=128))
+    assert isinstance(model, JaxModel)
+    assert model._programs is not None
+    first = model.infer(ragged(1, 16))
+    model.infer(ragged(1, 24))
+    model.infer(ragged(1, 16))
+    model.infer(ragged(1, 32))
+    assert set(model.compiled) == {(1, 16), (1, 32)}
+    assert not any(name.endswith("@1x24") for name in model._programs._weights)
+    model.infer(ragged(1, 24))
+    assert set(model.compiled) == {(1, 24), (1, 32)}
+    np.testing.assert_array_equal(model.infer(ragged(1, 16)), first)
+    model.close()
+
+
+def test_layers_are_twelve_when_config_does_not_say(make_folder: Callable[..., Path]) -> None:
+    """The charge goes by config.json's layers; a damaged file, or one without them, counts as a usual small model."""
+    spec = catalogue.resolve(make_folder())
+    config = spec.folder / "config.json"
+    for text, layers in (('{"num_hidden_layers": 3}', 3), ("{}", 12), ("[]", 12), ("{", 12)):
+        config.write_text(text, encoding="utf-8")
+        assert layers_of(spec) == layers
+    config.unlink()
+    assert layers_of(spec) == 12
 
 
 @pytest.mark.parametrize(
@@ -174,8 +208,8 @@ def test_precision_is_bfloat16_when_it_pays_and_agrees(
     from backends import jax_precision  # noqa: PLC0415  (imports JAX)
 
     monkeypatch.setattr(jax_precision, "bfloat16_pays", lambda: pays)
-    monkeypatch.setattr(jax_precision, "_agreed", {})
-    monkeypatch.setattr(jax_precision, "agreement", lambda *_: cosine)
+    monkeypatch.setattr(precision, "_agreed", {})
+    monkeypatch.setattr(precision, "agreement", lambda *_: cosine)
     for _ in range(2):  # the second load knows the first one's answer
         assert load_jax(backend="jax").device == f"cpu:jax:{expected}"
     assert load_jax(backend="jax:bfloat16").device == "cpu:jax:bfloat16"

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from backends import catalogue, registry, text_model, torch_backend
+from backends import catalogue, precision, registry, text_model, torch_backend
 from backends.base import TokenBatch
 from backends.deadline import Deadline
 from backends.errors import DeadlineExceeded, InferenceError, InvalidModel, MissingExtra, TransientBackendError
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from backends.torch_model import cut  # noqa: E402  (imports PyTorch)
 
 TEXTS = ["read a csv file", "dog", "how how how a b c csv parse file dog read", "", "parse a file"]
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 32}
@@ -194,10 +191,10 @@ def test_precision_is_measured_when_none_is_asked_for(
     monkeypatch.setattr(torch_precision, "bfloat16_pays", lambda _: False)
     assert load_torch(folder, "torch").device == "cpu:torch:float32"
     monkeypatch.setattr(torch_precision, "bfloat16_pays", lambda _: True)
-    monkeypatch.setattr(torch_precision, "_agreed", {})
+    monkeypatch.setattr(precision, "_agreed", {})
     assert load_torch(folder, "torch").device == "cpu:torch:bfloat16"
-    monkeypatch.setattr(torch_precision, "_agreed", {})
-    monkeypatch.setattr(torch_precision, "AGREEMENT", 1.1)
+    monkeypatch.setattr(precision, "_agreed", {})
+    monkeypatch.setattr(precision, "AGREEMENT", 1.1)
     assert load_torch(folder, "torch").device == "cpu:torch:float32"
 
 
@@ -356,19 +353,6 @@ def test_threads_of_others_are_left_alone_when_a_model_is_loaded(folder_of: Any,
     assert found == [torch.get_num_threads()] * 2
 
 
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=40), st.integers(1, 4), st.integers(1, 100))
-def test_parts_hold_every_row_once_when_a_batch_is_cut(lengths: list[int], parts: int, most: int) -> None:
-    """Rows keep their order, a part fits unless it is one row, and padding goes no further than its longest row."""
-    width = max(1, *lengths) if len(lengths) > 1 else max(1, lengths[0])
-    mask = (np.arange(width) < np.array(lengths)[:, None]).astype(np.int64)
-    ids = np.repeat(np.arange(len(lengths))[:, None], width, axis=1)
-    found = list(cut(TokenBatch(ids, mask, mask), parts=parts, most=most))
-    assert [row for part in found for row in part.input_ids[:, 0]] == list(range(len(lengths)))
-    for part in found:
-        assert part.shape[0] == 1 or part.input_ids.size <= most
-        assert part.shape[1] == max(1, part.attention_mask.sum(axis=1).max())
-
-
 @pytest.mark.models
 def test_vectors_are_those_of_sentence_transformers_when_the_model_is_real() -> None:
     """all-MiniLM-L6-v2 in float32 is within 1e-4 of sentence-transformers; in bfloat16 the cosine stays above 0.999."""
@@ -384,8 +368,8 @@ def test_vectors_are_those_of_sentence_transformers_when_the_model_is_real() -> 
         *("file " * n for n in range(1, 60, 7)),
     ]
     expected = SentenceTransformer(str(spec.folder), device="cpu").encode(texts, show_progress_bar=False)
-    for precision, bound in (("float32", 1e-4), ("bfloat16", 0.05)):
-        model = text_model.TextLoader(registry.select(spec, backend=f"torch:{precision}")).load_model(spec)
+    for name, bound in (("float32", 1e-4), ("bfloat16", 0.05)):
+        model = text_model.TextLoader(registry.select(spec, backend=f"torch:{name}")).load_model(spec)
         vectors = model.embed(texts, kind="passage").vectors
         model.close()
         np.testing.assert_allclose(vectors, expected, atol=bound)

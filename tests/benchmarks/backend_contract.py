@@ -17,6 +17,7 @@ import psutil
 
 from backends import catalogue, registry
 from backends.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER, ENTRIES
+from backends.selection import base_name
 from backends.text_model import TextLoader
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 QUERY = "how do I read a csv file?"
 WORDS = ("the", "parser", "reads", "each", "line", "of", "a", "file", "and", "returns", "rows", "as", "lists", "unless")
-SMALLEST = "paraphrase-MiniLM-L3-v2"
+WARMING = ("paraphrase-MiniLM-L3-v2", "all-MiniLM-L6-v2", DEFAULT_EMBEDDER)  # one of them any backend can serve
 
 
 def texts(count: int) -> list[str]:
@@ -59,11 +60,13 @@ def answers(name: str, spec: ModelSpec, count: int) -> tuple[NDArray[np.float32]
 
 def warm_runtime(name: str, spec: ModelSpec) -> None:
     """Have the runtime take what it takes once a process, by a small model if one can be served."""
-    small = catalogue.pull(SMALLEST)
-    if spec.name != SMALLEST and registry.get(name).can_serve(small):
-        model = TextLoader(registry.get(name)).load_model(small)
-        model.embed(["warm"], kind="passage")
-        model.close()
+    for small in map(catalogue.pull, WARMING):
+        backend = registry.get(base_name(name))
+        if small.name != spec.name and backend.can_serve(small):
+            model = TextLoader(backend).load_model(small)
+            model.embed(["warm"], kind="passage")
+            model.close()
+            return
 
 
 def compare(spec: ModelSpec, ours: NDArray[np.float32], floats: NDArray[np.float32]) -> dict[str, float]:
