@@ -22,9 +22,10 @@ T = TypeVar("T")
 class Branch(Generic[T]):
     """One piece of work on a thread of its own."""
 
-    def __init__(self, owner: Branches, future: Future[T]) -> None:
+    def __init__(self, owner: Branches, future: Future[T], work: Callable[[], T]) -> None:
         self._owner = owner
         self._future = future
+        self._work = work
 
     def result(self, deadline: Deadline | None) -> T:
         """Return what the work returned, or raise what it raised; stop waiting when the deadline has passed.
@@ -37,6 +38,8 @@ class Branch(Generic[T]):
             if not self._future.done():
                 self._owner.abandon(self._future)
                 raise DeadlineExceeded("it was not done when its time was up, and goes on by itself: give it more time")
+        elif self._future.cancel():
+            return self._work()  # no core was free for its thread so far: waiting for one would take longer
         return self._future.result()
 
 
@@ -74,9 +77,11 @@ class Branches:
         if self._late >= self._most_late:
             late = f"{self._late} pieces of earlier, late work still go on: give searches more time"
             future.set_exception(DeadlineExceeded(late))
-            return Branch(self, future)
+            return Branch(self, future, work)
 
         def perform() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 future.set_result(work())
             except BaseException as error:  # noqa: BLE001 -- it is raised where the result is asked for
@@ -87,7 +92,7 @@ class Branches:
             _thread.start_new_thread(perform, ())
         except RuntimeError:  # the system gives no more threads: a search is late rather than lost
             perform()
-        return Branch(self, future)
+        return Branch(self, future, work)
 
     def abandon(self, future: Future[T]) -> None:
         """Count work as late until it is done."""

@@ -29,6 +29,15 @@ def test_work_is_done_by_the_caller_when_there_are_no_more_threads(monkeypatch: 
     assert Branches().start(threading.get_ident).result(None) == threading.get_ident()
 
 
+def test_work_is_done_by_the_caller_when_its_thread_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has nothing else to do than to wait doesn't wait for a core; the thread then has nothing left to do."""
+    held, done = [], []
+    monkeypatch.setattr("_thread.start_new_thread", lambda perform, _: held.append(perform))
+    assert Branches().start(lambda: done.append(threading.get_ident()) or 3).result(None) == 3
+    held[0]()
+    assert done == [threading.get_ident()]
+
+
 def test_late_work_is_bounded_and_ends_by_itself() -> None:
     """Who waits no longer leaves the work behind; no more than so many pieces go on, and new ones are refused."""
     gate = threading.Event()
