@@ -199,7 +199,6 @@ def test_scores_are_remembered_when_asked_for(open_database: OpenDatabase) -> No
         ({"rerank": vs.Rerank(cascade="ab")}, "list of stages"),
         ({"rerank": vs.Rerank(cascade=[vs.Rerank(reversing, min_score=1)])}, "give them to the whole"),
     ],
-    ids=str,
 )
 def test_spec_is_refused_when_it_can_not_be_meant(db: vs.Database, options: dict[str, Any], message: str) -> None:
     """Each contradiction has an error of its own, before any stage runs."""
