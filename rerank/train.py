@@ -7,6 +7,7 @@ compared with them.
 from __future__ import annotations
 
 import importlib
+import json
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ def train(
 ) -> Trained:
     """Train `base` on the lists and write it into `folder`, which must not be there yet.
 
-    The same lists, plan and seed give the same weights on one machine with one number of threads, unless the plan's
+    It then reads as many tokens as the plan trains on, and no more. The same lists, plan and seed give the same weights on one machine with one number of threads, unless the plan's
     `minutes` end it. A base that is only a graph, of 8 bits too, is turned into float32 weights first.
 
     Args:
@@ -80,8 +81,16 @@ def train(
         made = Path(scratch) / "trained"
         shutil.copytree(floats.folder, made, ignore=shutil.ignore_patterns("*.onnx", "onnx", SAFETENSORS, ".*"))
         ended = loop.fit(floats.folder, made, lists, validation=validation, plan=plan, on_step=on_step)
+        _read_no_further(made, min(plan.max_length, base.max_length))
         written = export(read_folder(made), folder, form="onnx")
     return Trained(written.spec, base.name, ended, written.max_difference)
+
+
+def _read_no_further(folder: Path, max_length: int) -> None:
+    """State what the model was trained on as the longest that it reads: beyond that it ranks worse (README)."""
+    file = folder / "sentence_bert_config.json"
+    stated = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    file.write_text(json.dumps(stated | {"max_seq_length": max_length}, indent=2), encoding="utf-8")
 
 
 def with_floats(base: ModelSpec, scratch: Path) -> ModelSpec:

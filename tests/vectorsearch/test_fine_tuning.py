@@ -70,6 +70,7 @@ def test_reranker_is_registered_when_it_beats_its_base(db: vs.Database, tmp_path
     assert db.registered_models() == ()
     assert {step for step, done, total in steps if done == total} >= {"searching", "comparing"}
     assert made.trained.max_difference < 1e-4
+    assert catalogue.resolve(made.trained.spec.folder).max_length == PLAN.max_length
     query_id = next(iter(made.comparison.queries))
     hits = tenant.search(JUDGED.queries[query_id], rerank="ours", k=5)
     assert hits[0].id in JUDGED.qrels[query_id]
