@@ -24,7 +24,7 @@ test: models
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 models: $(INSTALLED)
 	$(BIN)/vectorsearch models pull bge-small-en-v1.5-int8 ms-marco-MiniLM-L-12-v2-int8

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Ends the process by a signal in the middle of the write after the third acknowledged one.
 SIGNAL_AFTER_3_COMMITS = """
 import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
 from vectorsearch.storage import failpoints
 commits = []
 def count():
