@@ -52,7 +52,8 @@ def train(
     """Train `base` on the lists and write it into `folder`, which must not be there yet.
 
     It then reads as many tokens as the plan trains on, and no more. The same lists, plan and seed give the same weights
-    on one machine with one number of threads, unless the plan's `minutes` end it. A base that is only a graph, of 8 bits too, is turned into float32 weights first.
+    on one machine with one number of threads, unless the plan's `minutes` end it. A base that is only a graph, of 8
+    bits too, is turned into float32 weights first.
 
     Args:
         base: a cross-encoder; its own files stay as they are.
