@@ -88,7 +88,7 @@ def train(
 
 
 def _read_no_further(folder: Path, max_length: int) -> None:
-    """State what the model was trained on as the longest that it reads: beyond that it ranks worse (README)."""
+    """State what the model was trained on as the longest that it reads: longer input was never learned (README)."""
     file = folder / "sentence_bert_config.json"
     stated = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     file.write_text(json.dumps(stated | {"max_seq_length": max_length}, indent=2), encoding="utf-8")

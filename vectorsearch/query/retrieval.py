@@ -102,13 +102,11 @@ def retrieve(retrieval: Retrieval, trace: Trace, *, branches: Branches) -> dict[
     errors: dict[RetrieverPlan, LifecycleError | InferenceError] = {}
     with branches.calling() as has_core:
         begun = {r: branches.start(partial(retrieval.run, r, traces[r])) for r in _on_threads(retrieval, has_core)}
-        for retriever in sorted(
-            retrievers, key=lambda r: r in begun
-        ):  # what runs here first: the rest goes on meanwhile
+        # What runs on this thread comes first: the rest goes on meanwhile.
+        for retriever in sorted(retrievers, key=begun.__contains__):
             own, branch = traces[retriever], begun.get(retriever)
             try:
-                answer = branch.result(retrieval.deadline) if branch else retrieval.run(retriever, own)
-                found[retriever] = answer
+                found[retriever] = branch.result(retrieval.deadline) if branch else retrieval.run(retriever, own)
             except (LifecycleError, InferenceError) as exc:
                 errors[retriever] = exc
     for retriever in retrievers:
