@@ -13,7 +13,7 @@ from contextlib import suppress
 from sys import _getframe
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.lease import Lease, LeaseSet
+from lifecycle.lease import Lease, LeaseBase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,7 +84,7 @@ class AsyncLease:
 
     __slots__ = ("_lease", "_manager")
 
-    def __init__(self, manager: ModelManager, inner: LeaseSet) -> None:
+    def __init__(self, manager: ModelManager, inner: LeaseBase) -> None:
         self._manager = manager
         self._lease = inner
 

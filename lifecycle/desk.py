@@ -11,7 +11,7 @@ from backends.errors import InvalidInput
 from backends.health import Health
 from lifecycle import events
 from lifecycle.config import check_seconds
-from lifecycle.lease import KeptLease, Leak, Lease, LeaseSet
+from lifecycle.lease import KeptLease, Leak, Lease, LeaseBase, LeaseSet
 from lifecycle.names import Names
 from lifecycle.waiting import Wait
 
@@ -68,9 +68,9 @@ class LeaseDesk:
             InvalidInput (at once): `ttl_s` is negative or no number.
         """
         if ttl_s is None:
-            return Lease(self, (ref,), timeout_s)
+            return Lease(self, ref, timeout_s)
         check_seconds("ttl_s", ttl_s, endless=True)
-        return KeptLease(self, (ref,), timeout_s, ttl_s)
+        return KeptLease(self, ref, timeout_s, ttl_s)
 
     def lease_set(self, refs: Iterable[ModelRef], timeout_s: float = 30.0) -> LeaseSet:
         """Return a lease on several models at once, all or none; the block's value is a tuple in the refs' order.
@@ -86,7 +86,7 @@ class LeaseDesk:
             raise InvalidInput("lease_set needs at least one model")
         return LeaseSet(self, refs, timeout_s)
 
-    def admit(self, lease: LeaseSet) -> None:
+    def admit(self, lease: LeaseBase) -> None:
         """Wait until the keeper has given the lease its handles; a lease that finds no open gate calls this."""
         done = threading.Event()
         wait = self.wait_for(lease, done)
@@ -99,7 +99,7 @@ class LeaseDesk:
             raise
         wait.settle()
 
-    def wait_for(self, lease: LeaseSet, done: threading.Event) -> Wait:
+    def wait_for(self, lease: LeaseBase, done: threading.Event) -> Wait:
         """Return a lease's wait, not begun; `admit` and `lifecycle.aio` wait by it."""
         return Wait(self._keeper, self.clock, lease, done)
 

@@ -32,9 +32,7 @@ class ModelHandle:
 
     __slots__ = (
         "_loader",
-        "_on_idle",
         "_spec",
-        "_tokens",
         "device",
         "generation",
         "hits",
@@ -43,9 +41,11 @@ class ModelHandle:
         "loaded_from",
         "misses",
         "model",
+        "on_idle",
         "peak",
         "shut",
         "taken_nbytes",
+        "tokens",
         "watched",
     )
 
@@ -64,16 +64,16 @@ class ModelHandle:
         self.peak = 0
         self.loaded_from: Reading | None = None  # this and the next are the keeper's, for `lifecycle.residue`
         self.taken_nbytes: int | None = None
-        self._tokens: set[int] = set()
+        self.tokens: set[int] = set()
         self._loader = loader
         self._spec = spec
-        self._on_idle = on_idle
+        self.on_idle = on_idle
 
     # The hot path: any thread, no lock.
 
     def acquire(self, token: int) -> bool:
         """Open a lease, unless the gate is shut."""
-        tokens = self._tokens
+        tokens = self.tokens
         tokens.add(token)
         if self.shut:
             tokens.discard(token)
@@ -87,20 +87,20 @@ class ModelHandle:
     def release(self, token: int, now: float) -> None:
         """Close a lease. `now` becomes the time of last use before the handle can be seen idle."""
         self.last_used = now
-        self._tokens.discard(token)
+        self.tokens.discard(token)
         if self.watched:
-            self._on_idle()
+            self.on_idle()
 
     def abandon(self, token: int) -> None:
         """Close a lease from a finalizer: nothing here takes a lock or calls back."""
-        self._tokens.discard(token)
+        self.tokens.discard(token)
 
     # The keeper's side, on its thread.
 
     @property
     def refs(self) -> int:
         """Return the number of open leases."""
-        return len(self._tokens.copy())
+        return len(self.tokens.copy())
 
     def shut_gate(self) -> None:
         """Refuse new leases; from now on `refs` only falls, but for tokens about to be taken back."""
@@ -114,8 +114,8 @@ class ModelHandle:
 
     def grant(self, token: int) -> None:
         """Open a lease for an admission that the gate does not concern."""
-        self._tokens.add(token)
-        self.peak = max(self.peak, len(self._tokens))
+        self.tokens.add(token)
+        self.peak = max(self.peak, len(self.tokens))
 
     # Backend code, on a worker thread, under no lock, each job once.
 

@@ -7,6 +7,7 @@ before they are acquired, and returning what was not acquired is harmless.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from sys import _getframe
 from tracemalloc import get_object_traceback
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -30,7 +31,7 @@ class Desk(Protocol):
     open_handles: dict[ModelRef, ModelHandle]
     clock: Callable[[], float]
 
-    def admit(self, lease: LeaseSet) -> None:
+    def admit(self, lease: LeaseBase) -> None:
         """Wait until the lease has been given its handles, or raise."""
 
     def key_of(self, ref: ModelRef) -> InstanceKey:
@@ -61,26 +62,30 @@ class Leak(NamedTuple):
         return positions[self.instruction // 2][0] or self.code.co_firstlineno
 
 
-class LeaseSet:
-    """Hold a set of models for one `with` block, all of them or none; the block's value is a tuple in `refs` order.
+class LeaseBase(ABC):
+    """What a lease on one model and one on a set share: entered once, and returned once, however the block ends."""
 
-    Made by `ModelManager.lease_set`. After entering, `cold` says whether it had to wait for room or for a load, and
-    `wait_s` how long. Leaving the block returns the models once, however it ends.
+    __slots__ = ("_code", "_desk", "_instruction", "_is_open", "cold", "timeout_s", "wait_s")
 
-    Raises (on entering):
-        BudgetExhausted, LeaseTimeout, LoadFailed, ModelNotRegistered, ManagerClosed, LeaseReused.
-    """
+    _is_open: bool | None  # None until it is entered
+    _desk: Desk
+    timeout_s: float
+    cold: bool
+    wait_s: float
 
-    __slots__ = ("_code", "_desk", "_instruction", "_is_open", "cold", "handles", "refs", "timeout_s", "wait_s")
+    @property
+    @abstractmethod
+    def refs(self) -> tuple[ModelRef, ...]:
+        """Return the names under which the models were asked for."""
 
-    def __init__(self, desk: Desk, refs: tuple[ModelRef, ...], timeout_s: float) -> None:
-        self._is_open: bool | None = None  # None until it is entered
-        self._desk = desk
-        self.refs = refs
-        self.timeout_s = timeout_s
-        self.handles: tuple[ModelHandle, ...] = ()
-        self.cold = False
-        self.wait_s = 0.0
+    @property
+    @abstractmethod
+    def handles(self) -> tuple[ModelHandle, ...]:
+        """Return the instances that are or were held, in `refs` order; nothing before entering."""
+
+    @handles.setter
+    @abstractmethod
+    def handles(self, handles: tuple[ModelHandle, ...]) -> None: ...
 
     @property
     def keys(self) -> tuple[InstanceKey, ...]:
@@ -133,13 +138,8 @@ class LeaseSet:
                 break
         else:
             return True
-        LeaseSet.release(self)  # not a subclass's: nothing was used
+        LeaseBase.release(self)  # not a subclass's: nothing was used
         return False
-
-    def __enter__(self) -> Any:  # noqa: ANN401 - the models are of whatever kind their loaders make
-        if not self.take(_getframe(1)):
-            self._desk.admit(self)
-        return self.models
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -160,20 +160,68 @@ class LeaseSet:
                 self._desk.report_leak(Leak(self.refs[0], self._code, self._instruction, stack))
 
 
-class Lease(LeaseSet):
+class LeaseSet(LeaseBase):
+    """Hold a set of models for one `with` block, all of them or none; the block's value is a tuple in `refs` order.
+
+    Made by `ModelManager.lease_set`. After entering, `cold` says whether it had to wait for room or for a load, and
+    `wait_s` how long. Leaving the block returns the models once, however it ends.
+
+    Raises (on entering):
+        BudgetExhausted, LeaseTimeout, LoadFailed, ModelNotRegistered, ManagerClosed, LeaseReused.
+    """
+
+    __slots__ = ("handles", "refs")
+
+    handles: tuple[ModelHandle, ...]
+    refs: tuple[ModelRef, ...]
+
+    def __init__(self, desk: Desk, refs: tuple[ModelRef, ...], timeout_s: float) -> None:
+        self._is_open = None
+        self._desk = desk
+        self.refs = refs
+        self.timeout_s = timeout_s
+        self.handles = ()
+        self.cold = False
+        self.wait_s = 0.0
+
+    def __enter__(self) -> tuple[Any, ...]:
+        if not self.take(_getframe(1)):
+            self._desk.admit(self)
+        return self.models
+
+
+class Lease(LeaseBase):
     """Hold one model for one `with` block; the block's value is the model. Made by `ModelManager.lease`."""
 
-    __slots__ = ()
+    __slots__ = ("_handle", "ref")
+
+    def __init__(self, desk: Desk, ref: ModelRef, timeout_s: float) -> None:
+        self._is_open = None
+        self._desk = desk
+        self.ref = ref
+        self.timeout_s = timeout_s
+        self._handle: ModelHandle | None = None
+        self.cold = False
+        self.wait_s = 0.0
 
     @property
-    def ref(self) -> ModelRef:
+    def refs(self) -> tuple[ModelRef, ...]:
         """Return the name under which the model was asked for."""
-        return self.refs[0]
+        return (self.ref,)
+
+    @property
+    def handles(self) -> tuple[ModelHandle, ...]:
+        """Return the instance that is or was held; nothing before entering."""
+        return () if self._handle is None else (self._handle,)
+
+    @handles.setter
+    def handles(self, handles: tuple[ModelHandle, ...]) -> None:
+        (self._handle,) = handles
 
     @property
     def key(self) -> InstanceKey:
         """Return the instance's key: that of the model it holds, before entering the one that its ref means."""
-        return self.handles[0].key if self.handles else self._desk.key_of(self.refs[0])
+        return self._desk.key_of(self.ref) if self._handle is None else self._handle.key
 
     @property
     def backend(self) -> str:
@@ -183,32 +231,42 @@ class Lease(LeaseSet):
     @property
     def device(self) -> str | None:
         """Return the device that really runs the model, if the model says so; None before entering."""
-        return self.handles[0].device if self.handles else None
+        return None if self._handle is None else self._handle.device
 
-    # The hot path: LeaseSet's methods for a set of one, without their loops and calls.
+    # The hot path: what `take`, `release` and the handle's own methods do, for one model, without loops and calls.
 
     def __enter__(self) -> Any:  # noqa: ANN401 - the model is of whatever kind its loader makes
         if self._is_open is not None:
-            raise LeaseReused(f"this lease of {self.refs[0]} was entered before: take a new one")
+            raise LeaseReused(f"this lease of {self.ref} was entered before: take a new one")
         frame = _getframe(1)
         self._code = frame.f_code
         self._instruction = frame.f_lasti
-        handle = self._desk.open_handles.get(self.refs[0])
+        handle = self._desk.open_handles.get(self.ref)
         if handle is not None:
-            self.handles = (handle,)
+            self._handle = handle
             self._is_open = True
-            if handle.acquire(id(self)):
+            tokens = handle.tokens
+            tokens.add(id(self))
+            if not handle.shut:
+                handle.hits += 1
+                open_leases = len(tokens)
+                if open_leases > handle.peak:  # noqa: PLR1730 - as in `ModelHandle.acquire`
+                    handle.peak = open_leases
                 return handle.model
-            LeaseSet.release(self)  # not a subclass's: nothing was used
+            LeaseBase.release(self)  # not a subclass's: nothing was used
         self._is_open = False
         self._desk.admit(self)
-        return self.handles[0].model
+        return self.models[0]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._is_open:
-            self.handles[0].release(id(self), self._desk.clock())
+        handle = self._handle
+        if self._is_open and handle is not None:
+            handle.last_used = self._desk.clock()
+            handle.tokens.discard(id(self))
+            if handle.watched:
+                handle.on_idle()
             self._is_open = False
 
 
@@ -217,8 +275,8 @@ class KeptLease(Lease):
 
     __slots__ = ("ttl_s",)
 
-    def __init__(self, desk: Desk, refs: tuple[ModelRef, ...], timeout_s: float, ttl_s: float) -> None:
-        super().__init__(desk, refs, timeout_s)
+    def __init__(self, desk: Desk, ref: ModelRef, timeout_s: float, ttl_s: float) -> None:
+        super().__init__(desk, ref, timeout_s)
         self.ttl_s = ttl_s
 
     def release(self) -> None:

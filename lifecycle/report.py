@@ -27,7 +27,7 @@ from lifecycle.tenants import share
 if TYPE_CHECKING:
     from lifecycle.config import InstanceKey, ModelRef
     from lifecycle.keeper import Keeper
-    from lifecycle.lease import LeaseSet
+    from lifecycle.lease import LeaseBase
 
 
 def name_of(keeper: Keeper, key: InstanceKey) -> str:
@@ -49,7 +49,7 @@ def holders(keeper: Keeper, state: State) -> tuple[Holder, ...]:
     return tuple(sorted(found, key=lambda holder: -holder.nbytes))
 
 
-def _seen_by(lease: LeaseSet, keeper: Keeper, state: State) -> tuple[Holder, ...]:
+def _seen_by(lease: LeaseBase, keeper: Keeper, state: State) -> tuple[Holder, ...]:
     """Return the holders as a caller may see them: its tenants' own models by name, all others as one."""
     tenants = {ref.tenant for ref in lease.refs}
     if "" in tenants:  # the program's own models, not a tenant's
@@ -93,7 +93,7 @@ def unmet_nbytes(state: State) -> int:
     return max(0, state.charged_nbytes - leaving - state.limits.budget_nbytes)
 
 
-def refusal(keeper: Keeper, lease: LeaseSet, why: signals.Why, state: State) -> LifecycleError:
+def refusal(keeper: Keeper, lease: LeaseBase, why: signals.Why, state: State) -> LifecycleError:
     """Return the error that tells a caller why its lease was refused, in the state in which that was decided."""
     names = " + ".join(f"'{ref}'" for ref in lease.refs)
     match why:
@@ -123,7 +123,7 @@ def refusal(keeper: Keeper, lease: LeaseSet, why: signals.Why, state: State) -> 
 
 
 def _not_queued(
-    names: str, lease: LeaseSet, why: signals.TooSlow | signals.Full | signals.Closed, state: State
+    names: str, lease: LeaseBase, why: signals.TooSlow | signals.Full | signals.Closed, state: State
 ) -> LifecycleError:
     match why:
         case signals.TooSlow(expected_s):

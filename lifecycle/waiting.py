@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lifecycle import signals
     from lifecycle.config import InstanceKey
     from lifecycle.keeper import Keeper
-    from lifecycle.lease import LeaseSet
+    from lifecycle.lease import LeaseBase
     from lifecycle.states import State
 
 _LONGEST_NAP_S = 1.0  # a Ctrl-C that comes just before a thread falls asleep is noticed when it wakes
@@ -28,7 +28,7 @@ class Ticket:
     `keys` are what its refs meant when it was last asked for, `spared` those that it may not drive out.
     """
 
-    lease: LeaseSet
+    lease: LeaseBase
     done: threading.Event
     keys: tuple[InstanceKey, ...]
     number: int = 0
@@ -47,7 +47,7 @@ class Wait:
         ModelNotRegistered: one of its names is not known.
     """
 
-    def __init__(self, keeper: Keeper, clock: Callable[[], float], lease: LeaseSet, done: threading.Event) -> None:
+    def __init__(self, keeper: Keeper, clock: Callable[[], float], lease: LeaseBase, done: threading.Event) -> None:
         check_seconds("timeout_s", lease.timeout_s)
         self._keeper = keeper
         self._clock = clock

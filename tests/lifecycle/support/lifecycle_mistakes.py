@@ -10,7 +10,7 @@ from lifecycle.draft import Draft
 from lifecycle.events import ModelExpired
 from lifecycle.handle import ModelHandle
 from lifecycle.keeper import Keeper
-from lifecycle.lease import Lease, LeaseSet
+from lifecycle.lease import Lease, LeaseBase
 from lifecycle.states import Generation, Job, Phase, State, ttl_of
 from lifecycle.swap import Swap
 
@@ -29,14 +29,14 @@ def change_rule(patch: pytest.MonkeyPatch, old: Rule, *new: Rule) -> None:
 
 
 def second_reference(patch: pytest.MonkeyPatch) -> None:
-    give = LeaseSet.give
+    give = LeaseBase.give
 
-    def give_two(self: LeaseSet, handles: tuple[ModelHandle, ...]) -> None:
+    def give_two(self: LeaseBase, handles: tuple[ModelHandle, ...]) -> None:
         give(self, handles)
         for handle in handles:
             handle.grant(-id(self))
 
-    patch.setattr(LeaseSet, "give", give_two)
+    patch.setattr(LeaseBase, "give", give_two)
 
 
 def second_reference_in_the_heart(patch: pytest.MonkeyPatch) -> None:
@@ -101,10 +101,13 @@ def holds_do_not_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def hits_do_not_count_as_use(patch: pytest.MonkeyPatch) -> None:
-    def release(self: ModelHandle, token: int, _now: float) -> None:
-        self._tokens.discard(token)
+    def release(self: LeaseBase, *_: object) -> None:
+        for handle in self.handles:
+            handle.tokens.discard(id(self))
+        self._is_open = False
 
-    patch.setattr(ModelHandle, "release", release)
+    patch.setattr(LeaseBase, "release", release)
+    patch.setattr(Lease, "__exit__", release)
 
 
 def stuck_unload_blocks_for_good(patch: pytest.MonkeyPatch) -> None:
@@ -255,12 +258,12 @@ def failed_unload_raises_no_alarm(patch: pytest.MonkeyPatch) -> None:
 
 
 def lease_is_returned_to_the_name(patch: pytest.MonkeyPatch) -> None:
-    def release(self: LeaseSet, *_: object) -> None:
+    def release(self: LeaseBase, *_: object) -> None:
         for handle in filter(None, map(self._desk.open_handles.get, self.refs)):
             handle.release(id(self), self._desk.clock())
         self._is_open = False
 
-    patch.setattr(LeaseSet, "release", release)
+    patch.setattr(LeaseBase, "release", release)
     patch.setattr(Lease, "__exit__", release)
 
 
