@@ -5,8 +5,8 @@
 100 clients, open loop (a latency counts from when the request was due), 40 requests a second in all, two real ONNX
 models of which one is meant to be active, a switch every 3 seconds, 60 seconds for each contender, in rounds of 10
 seconds that take turns, each round beginning with another. Once with a budget that holds both models and once with one
-that holds only one. `ours` has both models registered and leases the active one: with room for both, a switch loads
-nothing once each has been active. `replace` has one name whose model is replaced, `patched` and `naive` a map: with
+that holds only one. `ours` has both models registered and leases the active one: with room for both they are eager, and
+a switch loads nothing. `replace` has one name whose model is replaced, `patched` and `naive` a map: with
 these each switch loads a model and unloads one. `ours_still` never switches. `p99_ms` is of all requests of a
 contender, and so are the ratios.
 An answer is wrong if it is that of no model that was active at any time between the request's start and its end.

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
-from lifecycle import InstanceKey, ModelManager, ModelRef
+from lifecycle import InstanceKey, LoadPolicy, ModelConfig, ModelManager, ModelRef
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,16 +165,18 @@ class Replace:
 
 
 class Ours:
-    """The manager of this package: a name for each model, and whether the other one stays is a matter of room."""
+    """The manager of this package: a name for each model; both are loaded from the start if both fit."""
 
     def __init__(self, loader: GraphLoader, paths: dict[str, Path], *, roomy: bool) -> None:
         self._roomy = roomy
         self._manager = _manager(loader, paths, roomy=roomy)
         self._refs = {name: ModelRef("bench", name) for name in paths}
+        config = ModelConfig(load_policy=LoadPolicy.EAGER if roomy else LoadPolicy.LAZY)
         for name, path in paths.items():
-            self._manager.register(self._refs[name], path, loader, key=InstanceKey(name, loader.name))
-        self._active = "A"
-        self.infer()
+            self._manager.register(self._refs[name], path, loader, key=InstanceKey(name, loader.name), config=config)
+        for name in "BA" if roomy else "A":
+            self._active = name
+            self.infer()
 
     def infer(self) -> float:
         """Lease and run."""
