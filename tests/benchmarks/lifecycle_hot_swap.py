@@ -8,7 +8,8 @@ seconds that take turns, each round beginning with another. Once with a budget t
 that holds only one. `ours` has both models registered and leases the active one: with room for both they are eager, and
 a switch loads nothing. `replace` has one name whose model is replaced, `patched` and `naive` a map: with
 these each switch loads a model and unloads one. `ours_still` never switches. `p99_ms` is of all requests of a
-contender, and so are the ratios.
+contender, and so are the ratios; where the machine has other guests, the median ratio of two contenders' rounds, whose
+requests are due at the same times, tells more: one bad second doesn't decide it.
 An answer is wrong if it is that of no model that was active at any time between the request's start and its end.
 Targets: ours without errors, timeouts or wrong answers; with room for both, its p99 at most twice its own without
 switching, and below the patched form's.
@@ -46,8 +47,15 @@ class Outcome:
     """What became of a contender's requests, over all rounds."""
 
     points: list[tuple[float, float, str]] = field(default_factory=list)  # (due, latency, how it ended)
+    begins: list[int] = field(default_factory=list)  # of each round, in `points`
     switch_s: list[float] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+
+    def p99_by_round(self) -> list[float]:
+        """Return the 99th percentile of each round's served requests, in seconds."""
+        ends = [*self.begins[1:], len(self.points)]
+        rounds = [self.points[begin:end] for begin, end in zip(self.begins, ends, strict=True)]
+        return [float(np.quantile([at for _, at, ended in some if ended == "served"], 0.99)) for some in rounds]
 
     def figures(self) -> dict[str, Any]:
         """Return what is printed."""
@@ -71,6 +79,7 @@ class Round:
     def run(self, due: np.ndarray, seconds: float, *, switching: bool) -> None:
         """Send a request at each of the times `due`, and switch meanwhile."""
         start = time.perf_counter()
+        self._outcome.begins.append(len(self._outcome.points))
         offset = max((point[0] for point in self._outcome.points), default=0.0)
         threads = [
             threading.Thread(target=self._client, args=(start, due[index::CLIENTS], offset)) for index in range(CLIENTS)
@@ -143,6 +152,10 @@ def report(outcomes: dict[str, dict[str, Outcome]]) -> dict[str, Any]:
         figures[budget] = told = {name: outcome.figures() for name, outcome in rows.items()}
         for name, other in itertools.product(("ours", "replace"), ("ours_still", "patched")):
             figures[budget][f"p99_{name}_to_{other}"] = round(told[name]["p99_ms"] / told[other]["p99_ms"], 2)
+            pairs = zip(rows[name].p99_by_round(), rows[other].p99_by_round(), strict=True)
+            figures[budget][f"median_round_p99_{name}_to_{other}"] = round(
+                float(np.median([a / b for a, b in pairs])), 2
+            )
     return figures
 
 
