@@ -25,6 +25,9 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))  # what several test 
 
 DIM = 8
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "csv", "file", "read", "dog", "cat", "parse", "how", "a", "b", "c"]
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 32}
+MODELS = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "distilbert": "DistilBert"}
+SMALL = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "vocab_size": 32}
 
 
 def graph(task: str = "embed", *, labels: int = 1, pooled: bool = False, poison: bool = False) -> onnx.ModelProto:
@@ -147,3 +150,43 @@ def reranker() -> Iterator[TextModel]:
     model = text_model.TextLoader(registry.select(spec)).load_model(spec)
     yield model
     model.close()
+
+
+@pytest.fixture
+def folder_of(make_folder: Callable[..., Path]) -> Callable[..., Path]:
+    """Return a function that writes a random model of an architecture, as transformers stores it."""
+
+    def make(kind: str = "bert", *, classify: bool = False, files: dict[str, Any] | None = None, **config: Any) -> Path:
+        torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+        folder = make_folder(f"{kind}-{classify}", files=files)
+        (folder / "model.onnx").unlink()
+        sizes = SMALL if kind == "distilbert" else SIZES
+        family = MODELS[kind]
+        torch.manual_seed(3)
+        made = getattr(transformers, f"{family}Config")(
+            **sizes, **config, num_labels=1, initializer_range=0.3, max_position_embeddings=70
+        )
+        module = getattr(transformers, f"{family}ForSequenceClassification" if classify else f"{family}Model")(made)
+        with torch.no_grad():
+            for value in module.parameters():
+                if value.ndim == 1:  # all alike at first, which would hide one left out or taken for another
+                    value.add_(torch.randn(value.shape), alpha=0.3)
+        module.save_pretrained(folder)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def load_torch() -> Iterator[Callable[..., TextModel]]:
+    """Return a function that loads a folder with a backend; what it loaded is closed afterwards."""
+    loaded: list[TextModel] = []
+
+    def make(folder: Path, backend: str = "torch:float32") -> TextModel:
+        spec = catalogue.resolve(folder)
+        loaded.append(text_model.TextLoader(registry.select(spec, backend=backend)).load_model(spec))
+        return loaded[-1]
+
+    yield make
+    for model in loaded:
+        model.close()

@@ -2,73 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from backends import catalogue, precision, registry, text_model, torch_backend
+from backends import catalogue, precision, registry, text_model
 from backends.base import TokenBatch
 from backends.deadline import Deadline
-from backends.errors import DeadlineExceeded, InferenceError, InvalidModel, MissingExtra, TransientBackendError
+from backends.errors import DeadlineExceeded, InferenceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
-
-    from backends.text_model import TextModel
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 TEXTS = ["read a csv file", "dog", "how how how a b c csv parse file dog read", "", "parse a file"]
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 32}
-MODELS = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "distilbert": "DistilBert"}
-SMALL = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "vocab_size": 32}
-
-
-@pytest.fixture
-def folder_of(make_folder: Callable[..., Path]) -> Callable[..., Path]:
-    """Return a function that writes a random model of an architecture, as transformers stores it."""
-
-    def make(kind: str = "bert", *, classify: bool = False, files: dict[str, Any] | None = None, **config: Any) -> Path:
-        folder = make_folder(f"{kind}-{classify}", files=files)
-        (folder / "model.onnx").unlink()
-        sizes = SMALL if kind == "distilbert" else SIZES
-        family = MODELS[kind]
-        torch.manual_seed(3)
-        made = getattr(transformers, f"{family}Config")(
-            **sizes, **config, num_labels=1, initializer_range=0.3, max_position_embeddings=70
-        )
-        module = getattr(transformers, f"{family}ForSequenceClassification" if classify else f"{family}Model")(made)
-        with torch.no_grad():
-            for value in module.parameters():
-                if value.ndim == 1:  # all alike at first, which would hide one left out or taken for another
-                    value.add_(torch.randn(value.shape), alpha=0.3)
-        module.save_pretrained(folder)
-        return folder
-
-    return make
-
-
-@pytest.fixture
-def load_torch() -> Iterator[Callable[..., TextModel]]:
-    """Return a function that loads a folder with a backend; what it loaded is closed afterwards."""
-    loaded: list[TextModel] = []
-
-    def make(folder: Path, backend: str = "torch:float32") -> TextModel:
-        spec = catalogue.resolve(folder)
-        loaded.append(text_model.TextLoader(registry.select(spec, backend=backend)).load_model(spec))
-        return loaded[-1]
-
-    yield make
-    for model in loaded:
-        model.close()
 
 
 def ragged(seed: int = 0) -> TokenBatch:
@@ -97,7 +50,7 @@ def reference(folder: Path, batch: TokenBatch, *, classify: bool) -> NDArray[np.
 
 
 @pytest.mark.parametrize("classify", [False, True])
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "distilbert"])
 def test_answers_are_those_of_transformers_when_rows_are_padded(
     folder_of: Any,
     load_torch: Any,
@@ -198,99 +151,6 @@ def test_precision_is_measured_when_none_is_asked_for(
     assert load_torch(folder, "torch").device == "cpu:torch:float32"
 
 
-def test_files_are_asked_for_when_only_a_graph_is_there(make_folder: Any) -> None:
-    """A model without safetensors is refused with the command that makes them."""
-    folder = make_folder()
-    answer = registry.get("torch").can_serve(catalogue.resolve(folder))
-    assert not answer
-    assert f"has only model.onnx: run 'vectorsearch models export {folder} --to safetensors'" in answer.reason
-
-
-def test_architecture_is_refused_when_only_the_folder_has_code_for_it(folder_of: Any) -> None:
-    """A model type that transformers lacks is refused: code in a model's folder is never run."""
-    folder = folder_of()
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "own", "auto_map": {"AutoModel": "modeling_own.OwnModel"}}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "modeling_own.py").write_text("raise SystemExit('code was run')")
-    assert "'own', and code that lies in a model's folder is never run" in (
-        registry.get("torch").can_serve(catalogue.resolve(folder)).reason
-    )
-    with pytest.raises(InvalidModel, match="own"):
-        registry.get("torch").load_model(catalogue.resolve(folder))
-
-
-def test_command_is_given_when_pytorch_is_missing(folder_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without PyTorch the backend refuses with the pip command, before loading and at loading."""
-    spec = catalogue.resolve(folder_of())
-    monkeypatch.setattr(torch_backend.importlib.util, "find_spec", lambda _: None)
-    assert "pip install 'vectorsearch[torch]'" in registry.get("torch").can_serve(spec).reason
-    monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    with pytest.raises(MissingExtra, match=r"vectorsearch\[torch\]"):
-        registry.get("torch").load_model(spec)
-
-
-@pytest.mark.parametrize("kind", ["bert", "distilbert"])
-@pytest.mark.parametrize("damage", ["cut", "lacking"])
-def test_weights_are_refused_when_damaged_or_missing(folder_of: Any, load_torch: Any, kind: str, damage: str) -> None:
-    """A file that is cut short, or lacks a layer, is an invalid model; nothing is left at random values."""
-    from safetensors.torch import load_file, save_file  # noqa: PLC0415  (heavy)
-
-    folder = folder_of(kind)
-    path = folder / "model.safetensors"
-    if damage == "cut":
-        path.write_bytes(path.read_bytes()[:-100])
-    else:
-        weights = load_file(path)
-        save_file({key: value for key, value in weights.items() if "layer.1." not in key}, path)
-    with pytest.raises(InvalidModel, match=r"layer\.1\.|safetensors"):
-        load_torch(folder)
-
-
-def test_rows_are_named_when_weights_are_not_numbers(folder_of: Any, load_torch: Any) -> None:
-    """NaN in a word's vector is an error for the rows that hold the word."""
-    from safetensors.torch import load_file, save_file  # noqa: PLC0415  (heavy)
-
-    folder = folder_of()
-    weights = load_file(folder / "model.safetensors")
-    weights["embeddings.word_embeddings.weight"][7] = float("nan")  # `dog`
-    save_file(weights, folder / "model.safetensors")
-    model = load_torch(folder)
-    assert model.embed(["csv"], kind="query").vectors.shape == (1, 32)
-    with pytest.raises(InferenceError, match=r"rows \[1\]"):
-        model._model.infer(TokenBatch(np.array([[4, 5], [4, 7]]), np.ones((2, 2), int), np.zeros((2, 2), int)))
-
-
-@pytest.mark.parametrize(
-    ("failure", "kind"),
-    [
-        (MemoryError(), TransientBackendError),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), TransientBackendError),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), TransientBackendError),
-        (RuntimeError("shapes do not match"), InferenceError),
-    ],
-)
-def test_failures_are_told_apart_when_a_batch_fails(
-    folder_of: Any, load_torch: Any, failure: Exception, kind: type[Exception]
-) -> None:
-    """Lack of memory may pass elsewhere or later, anything else not; the runtime's own words are kept."""
-    model = load_torch(folder_of())
-
-    def fail(*_: object) -> None:
-        raise failure
-
-    model._model._encoder = fail
-    with pytest.raises(InferenceError, match="PyTorch failed on a batch of") as caught:
-        model.embed(["csv"], kind="passage")
-    assert type(caught.value) is kind
-
-
-def test_token_is_refused_when_the_vocabulary_lacks_it(folder_of: Any, load_torch: Any) -> None:
-    """An id beyond the vocabulary is an inference error."""
-    with pytest.raises(InferenceError, match="index out of range"):
-        load_torch(folder_of())._model.infer(TokenBatch(np.array([[99]]), np.ones((1, 1), int), np.zeros((1, 1), int)))
-
-
 def test_run_ends_when_the_time_is_up(folder_of: Any, load_torch: Any) -> None:
     """Past its deadline a batch is given up; the model is as good as before."""
     model = load_torch(folder_of())._model
@@ -331,16 +191,6 @@ def test_model_is_freed_when_closed_twice(folder_of: Any, load_torch: Any) -> No
     with pytest.raises(InferenceError, match="is closed"):
         model.embed(["csv"], kind="passage")
     np.testing.assert_array_equal(load_torch(folder).embed(TEXTS, kind="passage").vectors, expected)
-
-
-def test_child_is_told_when_the_model_was_loaded_before_a_fork(
-    folder_of: Any, load_torch: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """S40: a forked child, where the threads don't exist, gets an error instead of waiting for ever."""
-    model = load_torch(folder_of())
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    with pytest.raises(InferenceError, match="forked"):
-        model.embed(["csv"], kind="passage")
 
 
 def test_threads_of_others_are_left_alone_when_a_model_is_loaded(folder_of: Any, load_torch: Any) -> None:

@@ -13,10 +13,17 @@ from backends.fake_backend import FakeBackend, fake_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 MODEL_NBYTES = 1_000_000
 EMBEDDER = fake_spec("test-embedder", dim=64)
 RERANKER = fake_spec("test-reranker", task="cross-encode")
+DOCS = [
+    {"id": "csv", "title": "csv.reader", "text": "process lines of a comma separated file", "metadata": {"kind": "f"}},
+    {"id": "json", "title": "json.loads", "text": "deserialize a document to an object", "metadata": {"kind": "f"}},
+    {"id": "re", "title": "re.sub", "text": "replace every match of a pattern", "metadata": {"kind": "m"}},
+    {"id": "glob", "title": "glob.glob", "text": "list the files that match a pattern", "metadata": {"kind": "m"}},
+]
 
 _numbers = itertools.count()
 
@@ -58,3 +65,18 @@ def open_database() -> Iterator[OpenDatabase]:
     yield call
     for database in opened:
         database.close()
+
+
+@pytest.fixture
+def db(open_database: OpenDatabase) -> vs.Database:
+    """Give a database in memory with four documents."""
+    database = open_database()
+    database.add(DOCS)
+    return database
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[vs.Database]:
+    """Give a store without vectors, in which any backend may serve."""
+    with vs.open(tmp_path / "db", embed=None, rerank=None, backend="onnx") as opened:
+        yield opened

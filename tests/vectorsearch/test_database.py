@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -12,21 +11,14 @@ import numpy as np
 import pytest
 
 import vectorsearch as vs
-from backends.errors import InvalidInput, MissingExtra
-from backends.fake_backend import fake_spec
-from lifecycle import ModelManager
+from backends.errors import InvalidInput
 from vectorsearch.errors import (
-    DatabaseClosed,
     DatabaseLocked,
     DimensionMismatch,
     DuplicateId,
     InvalidDocument,
     NonFiniteVector,
-    NotADatabase,
     ReadOnlyDatabase,
-    SettingsMismatch,
-    UnknownModel,
-    VectorSearchError,
 )
 
 from .conftest import EMBEDDER, fake_backend
@@ -37,6 +29,7 @@ if TYPE_CHECKING:
     from .conftest import OpenDatabase
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
+
 DOCS = [{"id": word, "text": f"{word} text"} for word in WORDS]
 
 
@@ -62,34 +55,6 @@ def test_embedder_is_remembered_when_reopened(tmp_path: Path) -> None:
         with vs.open(tmp_path / name) as db:
             assert str(db.info()["embed"]).split("@")[0] == str(stored)
             assert db.info()["language"] is None
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"embed": fake_spec("another", dim=64)}, "embed="),
-        ({"embed": None}, "embed="),
-        ({"language": None}, "language="),
-        ({"lexical": "rank-bm25"}, "lexical="),
-    ],
-)
-def test_opening_is_refused_when_the_settings_differ(
-    open_database: OpenDatabase, tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
-    """S48: another model, analyser or engine is an error that names both, and changes nothing."""
-    with open_database(tmp_path / "db") as db:
-        db.add(DOCS)
-    with pytest.raises(SettingsMismatch, match=message):
-        open_database(tmp_path / "db", **options)
-    assert open_database(tmp_path / "db").count() == len(DOCS)
-
-
-def test_folder_is_left_alone_when_it_is_no_database(tmp_path: Path) -> None:
-    """A folder of something else is refused, and nothing is created in it."""
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(NotADatabase, match=str(tmp_path)):
-        vs.open(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_second_writer_is_refused_at_once(open_database: OpenDatabase, tmp_path: Path) -> None:
@@ -252,54 +217,12 @@ def test_more_ids_than_sqlite_has_variables(open_database: OpenDatabase) -> None
     assert db.count() == 1
 
 
-def test_model_is_unknown_when_nothing_has_its_name(tmp_path: Path) -> None:
-    """An unknown embedder is an error at open, and no folder is made for it."""
-    with pytest.raises(UnknownModel, match="no-such-model"):
-        vs.open(tmp_path / "db", embed="no-such-model")
-    assert not (tmp_path / "db").exists()
-
-
-def test_pandas_is_named_when_it_is_missing(open_database: OpenDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    """to_pandas without pandas names the pip command."""
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    db = open_database(embed=None)
-    with pytest.raises(MissingExtra, match="pip install pandas"):
-        db.search("a").to_pandas()
-
-
 def test_embedders_digest_is_what_counts_when_reopened(open_database: OpenDatabase, tmp_path: Path) -> None:
     """The same model under another name or path opens the database; the digest decides."""
     with open_database(tmp_path / "db") as db:
         db.add(DOCS)
     renamed = replace(EMBEDDER, name="renamed")
     assert open_database(tmp_path / "db", embed=renamed).search("beta text", mode="dense")[0].id == "beta"
-
-
-@pytest.mark.parametrize("budget", [-1, float("nan"), float("inf"), "1GB", True])
-def test_budget_is_refused_when_it_is_no_number_of_bytes(budget: Any) -> None:
-    """A budget that can't be compared would let a lease wait for ever, so `open` refuses it."""
-    with pytest.raises(InvalidInput, match="budget_nbytes"):
-        vs.open(embed=None, budget_nbytes=budget)
-
-
-def test_budget_is_refused_when_a_manager_brings_its_own(open_database: OpenDatabase) -> None:
-    """A ceiling that would be ignored is refused."""
-    with (
-        ModelManager(10_000_000) as manager,
-        pytest.raises(InvalidInput, match="manager"),
-    ):
-        open_database(manager=manager, budget_nbytes=1)
-
-
-@pytest.mark.parametrize("path", ["file/below", "x\0y", "a" * 300, "\ud800", "", 5])
-def test_path_is_refused_when_no_folder_can_be_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Any
-) -> None:
-    """A path that can't be a folder is one of this project's errors, and the path is in the message."""
-    monkeypatch.chdir(tmp_path)
-    Path("file").touch()
-    with pytest.raises(VectorSearchError, match="path"):
-        vs.open(path, embed=None)
 
 
 def test_ids_mean_the_same_in_every_call_when_they_are_numbers(open_database: OpenDatabase) -> None:
@@ -311,21 +234,6 @@ def test_ids_mean_the_same_in_every_call_when_they_are_numbers(open_database: Op
         assert found is not None
         assert key in db
     assert db.delete([5, np.int64(6)]) == 2  # type: ignore[list-item]  # as above
-
-
-@pytest.mark.parametrize("key", [None, ["a"], b"5", 1.5, True])
-def test_id_is_refused_when_it_is_neither_text_nor_number(open_database: OpenDatabase, key: Any) -> None:
-    """What can't be an id is an `InvalidInput` in every call, not an answer that there is no such document."""
-    db = open_database(embed=None)
-    calls = (
-        lambda: db.get(key),
-        lambda: key in db,
-        lambda: db.delete([key]),
-        lambda: db.add([{"id": key, "text": ""}]),
-    )
-    for call in calls:
-        with pytest.raises(InvalidInput):
-            call()
 
 
 def test_rows_stored_before_are_told_when_the_iterator_raises(open_database: OpenDatabase) -> None:
@@ -340,20 +248,6 @@ def test_rows_stored_before_are_told_when_the_iterator_raises(open_database: Ope
         db.add(rows())
     assert db.count() == 256
     assert "256 documents before this chunk are stored" in caught.value.__notes__[0]
-
-
-@pytest.mark.parametrize("rows", [[], DOCS])
-def test_nothing_is_embedded_when_no_write_can_succeed(open_database: OpenDatabase, rows: Any, tmp_path: Path) -> None:
-    """A closed or read-only database refuses rows before a model is loaded for them."""
-    with ModelManager(10_000_000) as manager:
-        db = open_database(tmp_path / "db", manager=manager)
-        reader = open_database(tmp_path / "db", read_only=True, manager=manager)
-        db.close()
-        with pytest.raises(DatabaseClosed):
-            db.add(rows)
-        with pytest.raises(ReadOnlyDatabase):
-            reader.add(rows)
-        assert manager.snapshot().charged_nbytes == 0
 
 
 def test_folder_stays_the_same_when_the_current_one_changes(
@@ -372,14 +266,6 @@ def test_folder_stays_the_same_when_the_current_one_changes(
     db.close()
     assert list(elsewhere.iterdir()) == []
     assert open_database(tmp_path / "db").count() == len(DOCS)
-
-
-def test_model_is_refused_when_it_is_no_name(open_database: OpenDatabase) -> None:
-    """A model of another type is an `InvalidInput`; an empty name is no folder, and unknown."""
-    with pytest.raises(InvalidInput, match="model 5"):
-        open_database(embed=5)
-    with pytest.raises(UnknownModel):
-        open_database(embed="")
 
 
 def test_documents_are_deleted_and_changed_when_asked_for_by_filter_or_id(open_database: OpenDatabase) -> None:
