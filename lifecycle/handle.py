@@ -102,6 +102,11 @@ class ModelHandle:
         """Return the number of open leases."""
         return len(self.tokens.copy())
 
+    @property
+    def warms_up(self) -> bool:
+        """Return whether the model has something to do before it serves."""
+        return getattr(self.model, "warm_up", None) is not None
+
     def shut_gate(self) -> None:
         """Refuse new leases; from now on `refs` only falls, but for tokens about to be taken back."""
         self.watched = True
@@ -148,9 +153,7 @@ class ModelHandle:
         return nbytes
 
     def _warm_up(self) -> None:
-        warm_up = getattr(self.model, "warm_up", None)
-        if warm_up is not None:
-            warm_up()
+        self.model.warm_up()
 
     def _unload(self) -> None:
         model, self.model = self.model, None

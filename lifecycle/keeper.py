@@ -227,6 +227,9 @@ class Keeper(Mailbox):
     def _start(self, number: int, job: Job) -> None:
         """Run a job on a thread of its own; if there is no thread to be had, the job has failed."""
         handle = self.handles[number]
+        if job is Job.WARM_UP and not handle.warms_up:
+            self.send_event(signals.Warmed(number))
+            return
         worker = threading.Thread(
             target=lambda: self._work(handle, job), name=f"lifecycle-{job.value}-{number}", daemon=True
         )

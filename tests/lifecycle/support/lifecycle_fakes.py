@@ -192,7 +192,8 @@ class Bench:
         self.until(lambda state: len(state.queue) == count)
 
     def pass_time(self, seconds: float) -> None:
-        """Let the clock run, and everything that is due happen."""
+        """Let the clock run, and everything that is due happen; what was sent before happens before."""
+        self.manager.reap()
         self.clock.now += seconds
         self.manager.reap()
 
