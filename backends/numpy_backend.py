@@ -45,7 +45,7 @@ WEIGHTS_FACTOR = 1.05
 WORKSPACE_NBYTES_PER_TOKEN = 32 * 1024
 PROGRAMS = 24  # of so many shapes kept; up to 1 MB each
 # What resident memory grows by besides: the matrix library's buffers, programs, what the allocator keeps.
-OVERHEAD_NBYTES = 40 << 20
+OVERHEAD_NBYTES = 52 << 20
 
 
 def backend() -> Backend:
