@@ -118,7 +118,7 @@ def test_the_old_vectors_stay_when_the_exchange_fails(tmp_path: Path, monkeypatc
         db.add(docs(20))
         with monkeypatch.context() as patch:
             patch.setattr(
-                "vectorsearch.storage.store.failpoints.reach",
+                "vectorsearch.storage.connections.failpoints.reach",
                 lambda name: (_ for _ in ()).throw(OSError("pulled")) if name == "store.before_commit" else None,
             )
             with pytest.raises(OSError, match="pulled"):

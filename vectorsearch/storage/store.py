@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
-from vectorsearch.storage import failpoints
-from vectorsearch.storage.errors import DatabaseClosed, DatabaseLocked, ReadOnlyDatabase, SpaceChanged
-from vectorsearch.storage.lock import WriterLock
-from vectorsearch.storage.pool import ReadPool
+from vectorsearch.storage.connections import Connections
+from vectorsearch.storage.errors import SpaceChanged
 from vectorsearch.storage.records import (
     check_dims,
     existing_ids,
@@ -18,15 +13,12 @@ from vectorsearch.storage.records import (
     to_records,
     with_metadata,
 )
-from vectorsearch.storage.schema import check_connection, connect, holds_database, prepare_writer, reachable, translated
 from vectorsearch.storage.settings import embed_of
-from vectorsearch.storage.snapshot import Snapshot, to_batch
+from vectorsearch.storage.snapshot import to_batch
 from vectorsearch.storage.statements import advance, delete_rows, dim_of, insert_rows, meta_of, select_in
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -37,79 +29,8 @@ if TYPE_CHECKING:
 OnConflict = Literal["error", "skip", "replace"]  # of an id that is stored already
 
 
-class Store:
-    """The documents of one database folder.
-
-    Threads may share it. Reads take a connection of their own and no lock; writes are one at a time.
-
-    Raises:
-        NotADatabase: the folder holds something else.
-        NewerFormat: a later release made it.
-        DatabaseLocked: another handle may write to it.
-    """
-
-    def __init__(self, folder: Path, *, read_only: bool = False, durable: bool = True) -> None:
-        folder = folder.absolute()  # connections and index files are opened later, maybe from another current folder
-        with reachable(folder):
-            holds_database(folder, read_only=read_only)
-        self.folder = folder
-        self.read_only = read_only
-        self._process = os.getpid()
-        self._write_lock = threading.Lock()  # one transaction at a time; taken before nothing else of this object
-        self._writer: sqlite3.Connection | None = None
-        self._lock: WriterLock | None = None
-        self._known_dim: int | None = None  # changes with the first vector, and when all are exchanged
-        self._pool = ReadPool(lambda: connect(folder, read_only=read_only))
-        if not read_only:
-            with reachable(folder):
-                folder.mkdir(parents=True, exist_ok=True)
-                self._lock = WriterLock(folder)
-        try:
-            with translated(folder):
-                self._open(durable=durable)
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def seq(self) -> int:
-        """Return the number of the last committed change.
-
-        Raises:
-            DatabaseClosed: after `close()`.
-        """
-        if not self.read_only and not self.closed:
-            return self._seq  # this process is the only writer, so no query is needed
-        with self.reading() as conn:
-            return int(conn.execute("SELECT seq FROM state").fetchone()[0])
-
-    @property
-    def closed(self) -> bool:
-        """Tell whether `close` was called."""
-        return self._pool.closed
-
-    @property
-    def forked(self) -> bool:
-        """Tell whether this process got the store by a fork: its parent goes on writing, unaware of it."""
-        return os.getpid() != self._process
-
-    @property
-    def dim(self) -> int | None:
-        """Return the length of the vectors, None until there is one."""
-        if self._known_dim is None:
-            with self.reading() as conn:
-                self._known_dim = dim_of(conn)
-        return self._known_dim
-
-    def meta(self) -> dict[str, str]:
-        """Return the settings that were stored with the database."""
-        with self.reading() as conn:
-            return meta_of(conn)
-
-    def set_meta(self, values: dict[str, str]) -> None:
-        """Store settings, all or none."""
-        with self.transaction() as conn:
-            conn.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
+class Store(Connections):
+    """The documents of one database folder; each write is one transaction. Opened and raised as `Connections`."""
 
     def write(self, docs: Sequence[Document], *, on_conflict: OnConflict = "error", made_by: str | None = None) -> int:
         """Store a batch in one transaction and return how many; it is acknowledged once this returns.
@@ -202,108 +123,3 @@ class Store:
         with self.reading() as conn:
             found = select_in(conn, "SELECT id, digest FROM documents WHERE id IN", ids)
         return {doc_id: digest.hex() for doc_id, digest in found}
-
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """Lend a read connection for the length of a `with` block, for what looks after the store."""
-        with translated(self.folder), self._pool.connection() as conn:
-            yield conn
-
-    @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
-        """Open one consistent view of the whole store for the length of a `with` block."""
-        with self.reading() as conn:
-            yield Snapshot(conn)
-
-    def vacuum(self) -> None:
-        """Give the room of what was deleted back to the disk; writers wait meanwhile.
-
-        Raises:
-            StorageFull: there is no room for the second copy that it makes; nothing has changed.
-        """
-        self.check_writable()
-        with self._write_lock, translated(self.folder):
-            if self._writer is not None:
-                self._writer.execute("VACUUM")
-                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    def trim(self) -> None:
-        """Give back the memory of pages that were read or written, of every connection that nobody uses now."""
-        self._pool.trim()
-        if self._write_lock.acquire(blocking=False):
-            try:
-                if self._writer is not None:
-                    self._writer.execute("PRAGMA shrink_memory")
-            finally:
-                self._write_lock.release()
-
-    def close(self) -> None:
-        """Close every connection and give the writer's lock back; a second call does nothing."""
-        self._pool.close()
-        with self._write_lock:
-            writer, self._writer = self._writer, None
-            lock, self._lock = self._lock, None
-        try:
-            if writer is not None:
-                writer.close()  # the last connection moves the log into the file
-        finally:
-            if lock is not None:
-                lock.release()
-
-    def _open(self, *, durable: bool) -> None:
-        if self.read_only:
-            with self._pool.connection() as conn:
-                check_connection(conn, self.folder)
-            self._seq = 0
-        else:
-            self._writer = connect(self.folder, read_only=False)
-            prepare_writer(self._writer, self.folder, durable=durable)
-            self._seq = int(self._writer.execute("SELECT seq FROM state").fetchone()[0])
-        self.uuid = self.meta()["uuid"]
-
-    def check_writable(self) -> None:
-        """Raise if no write can succeed.
-
-        Raises:
-            DatabaseClosed: after `close()`.
-            ReadOnlyDatabase: it was opened with `read_only`.
-            DatabaseLocked: this process was forked from the one that opened it.
-        """
-        if self.read_only:
-            raise ReadOnlyDatabase(f"database {str(self.folder)!r} is open read-only: open it without read_only")
-        if self.closed:
-            raise DatabaseClosed("the database is closed: open it again")
-        if self.forked:
-            raise DatabaseLocked(
-                f"database {str(self.folder)!r} is open for writing in process {self._process}, which this one was "
-                "forked from: write there, or open it here with read_only=True"
-            )
-
-    @contextmanager
-    def transaction(self, *, attach: Path | None = None) -> Iterator[sqlite3.Connection]:
-        """Lend the writing connection inside a transaction that is committed at the block's end, or undone.
-
-        `attach` names another SQLite file, whose tables are then those of `attached`.
-        """
-        self.check_writable()
-        with self._write_lock, translated(self.folder):
-            conn = self._writer
-            if conn is None:
-                raise DatabaseClosed("the database is closed: open it again")
-            if attach is not None:
-                conn.execute("ATTACH DATABASE ? AS attached", (str(attach),))
-            conn.execute("BEGIN IMMEDIATE")
-            try:
-                yield conn
-                failpoints.reach("store.before_commit")
-                conn.execute("COMMIT")
-            except BaseException:
-                if conn.in_transaction:
-                    conn.execute("ROLLBACK")
-                raise
-            finally:
-                if attach is not None:
-                    conn.execute("DETACH DATABASE attached")
-            self._seq = int(conn.execute("SELECT seq FROM state").fetchone()[0])
-            self._known_dim = dim_of(conn)
-            failpoints.reach("store.after_commit")
