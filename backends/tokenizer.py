@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CHARACTERS_PER_TOKEN = 16
 # What a query that is too long must leave for each document, in tokens (a quarter of the room, if that is less).
 DOCUMENT_TOKENS = 64
+_LEAST_OF_A_PAIR = 5  # tokens for query and text together: a quarter, which a text is left, must be one at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +114,9 @@ class FolderTokenizer:
 
     def _room(self, max_length: int, *, pair: bool) -> int:
         room = max_length - self._added[pair]
-        if room < 1 + pair:
-            raise InvalidInput(f"max_length={max_length} leaves no room for text: this model needs at least 8")
+        if room < (_LEAST_OF_A_PAIR if pair else 1):
+            least = self._added[pair] + (_LEAST_OF_A_PAIR if pair else 1)
+            raise InvalidInput(f"max_length={max_length} leaves no room for text: this model needs at least {least}")
         return room
 
     def _encode(self, text: str, room: int) -> tuple[Any, bool]:

@@ -33,10 +33,11 @@ class Passages:
     stride: int = 75
 
     def __post_init__(self) -> None:
-        if self.words < 1 or not 1 <= self.stride <= self.words:
+        whole = isinstance(self.words, int) and isinstance(self.stride, int)
+        if not whole or self.words < 1 or not 1 <= self.stride <= self.words:
             raise InvalidInput(
-                f"passages of {self.words} words every {self.stride}: there must be at least one word, and the stride "
-                "must be from 1 to the number of words, or some words would never be read"
+                f"passages of {self.words!r} words every {self.stride!r}: there must be at least one word, and the "
+                "stride must be a whole number from 1 to the number of words, or some words would never be read"
             )
 
     def split(self, text: str) -> list[str]:

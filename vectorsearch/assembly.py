@@ -82,6 +82,8 @@ class Assembly:
         models = Models(self.manager, self.backend, tenant=tenant)
         resources.callback(models.close)
         registration = Registration(models, self.registry, self.files, read_only=self.read_only)
+        if choices.rerank is not None and choices.rerank != DEFAULT:
+            models.resolve(choices.rerank, "cross-encode")
         embedder = _embedder(models, self.files, choices.embed, stored, default)
         settings = CollectionSettings(
             embed=_fingerprint(embedder, models, stored),

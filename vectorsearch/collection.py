@@ -203,6 +203,10 @@ class Collection:
         index = self._lexical.current()
         return index.search(query, k, condition, phrases=phrases, title_weight=title_weight)
 
+    def has_words(self, text: str) -> bool:
+        """Tell whether there is a word in a text that an index holds: stop words and signs alone are none."""
+        return bool(self._analyzer.sequences(text))
+
     def highlights(self, query: str, text: str) -> list[tuple[int, int]]:
         """Return where in `text` the query's words are, in any form that counts as the same: (start, end), in order."""
         return self._analyzer.spans(text, set(self._analyzer.words(query)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +15,8 @@ from vectorsearch.rerankers import RerankerDesk
 from vectorsearch.searcher import Searcher
 from vectorsearch.searching import Searching
 from vectorsearch.space import EmbeddingSpace
+from vectorsearch.storage.files import writable
+from vectorsearch.storage.schema import require_outside
 from vectorsearch.store_upkeep import check_tenants, compact_tenants
 from vectorsearch.tenancy import Tenancy
 from vectorsearch.tenants_view import TenantSnapshot
@@ -64,7 +67,7 @@ class Database(Searching, Tenancy):
         self._writer = Writer(collection, models, self._space)
         cache = ScoreCache(rerank_cache_nbytes) if rerank_cache_nbytes else None
         Tenancy.__init__(self, models.tenant, registration, tenants)
-        registration.protect(self._embedded_by)
+        registration.protect(self._embedded_by, lambda: self._space.embedder)
         searcher = Searcher(collection, models, RerankerDesk(models, reranker, cache), space=self._space)
         Searching.__init__(self, searcher, lambda name: self._root().existing(name))
 
@@ -121,7 +124,7 @@ class Database(Searching, Tenancy):
             return self._collection.delete_where(filter)
         if isinstance(ids, str):
             return self._collection.delete([ids])
-        if not isinstance(ids, Iterable):
+        if not isinstance(ids, Iterable) or isinstance(ids, bytes | bytearray | memoryview):
             raise InvalidInput(f"ids is {ids!r}: give a list of ids")
         return self._collection.delete([as_id(value) for value in ids])
 
@@ -233,7 +236,11 @@ class Database(Searching, Tenancy):
 
         Raises:
             NotADatabase: there is something at `path` already.
+            InvalidInput: `path` is no path, or lies within a database.
+            StoreError: it can't be written.
         """
+        if not isinstance(path, str | PathLike) or not str(path):
+            raise InvalidInput(f"path is {path!r}: name a new folder for the snapshot")
 
         def copy_more(folder: Path) -> None:
             if self._tenants is None:
@@ -241,7 +248,9 @@ class Database(Searching, Tenancy):
             else:
                 self._tenants.copy_into(folder, lambda tenant, to: tenant._collection.upkeep.snapshot(to))  # noqa: SLF001 -- of this class
 
-        self._collection.upkeep.snapshot(Path(path), also=copy_more)
+        with writable(Path(path)):
+            require_outside(Path(path))
+            self._collection.upkeep.snapshot(Path(path), also=copy_more)
 
     def _embedded_by(self, name: str, digest: str) -> tuple[str, ...]:
         """Return whose documents a registered model has embedded: this database's, and those of its tenants."""

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backends import registry
 from backends.errors import InvalidInput
 from lifecycle import ModelManager
 from vectorsearch import config
@@ -72,6 +73,12 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
     """
     if not isinstance(path, str | os.PathLike | None) or path == "":
         raise InvalidInput(f"path is {path!r}: name a folder, or None to keep everything in memory")
+    if not isinstance(read_only, bool):
+        raise InvalidInput(f"read_only is {read_only!r}: it is True or False")
+    if manager is not None and not isinstance(manager, ModelManager):
+        raise InvalidInput(f"manager is {manager!r}: give a lifecycle.ModelManager, or None for one of its own")
+    if backend is not None:
+        registry.get(backend)  # raises if there is none
     folder = None if path is None else Path(path)
     budget_nbytes = _budget(budget_nbytes, manager)
     if not is_count(rerank_cache_nbytes):

@@ -32,6 +32,7 @@ TASKS: dict[str, Task] = {
     "rerank": "cross-encode",
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_RESERVED = frozenset({"default", "none"})
 _PROBES = ("what is a lease", ["A lease lends a model for a while.", "Rain is expected tomorrow."])
 
 
@@ -63,6 +64,7 @@ class Registration:
         self._files = files
         self._models = models
         self._embedded_by: Callable[[str, str], Sequence[str]] = lambda *_: ()
+        self._embedder: Callable[[], ModelSpec | None] = lambda: None
         self._lock = threading.Lock()  # one registration at a time; loads and copies happen while it is held
         self._rows = {row.name: row for row in registry.models(self._tenant)}
         models.use_registered(self.find, lambda: sorted(self._rows))
@@ -85,12 +87,14 @@ class Registration:
         row = self._rows.get(name)
         return None if row is None else (self._spec(row), _in_force(row.digest, self._rows))
 
-    def protect(self, embedded_by: Callable[[str, str], Sequence[str]]) -> None:
+    def protect(
+        self, embedded_by: Callable[[str, str], Sequence[str]], embedder: Callable[[], ModelSpec | None]
+    ) -> None:
         """Keep models from being exchanged or forgotten as long as documents have their vectors.
 
-        `embedded_by(name, digest)` returns whose documents a model has embedded.
+        `embedded_by(name, digest)` returns whose documents a model has embedded, `embedder()` what embeds them here.
         """
-        self._embedded_by = embedded_by
+        self._embedded_by, self._embedder = embedded_by, embedder
 
     def registered(self) -> tuple[RegisteredModel, ...]:
         """Return the tenant's models by name."""
@@ -124,6 +128,11 @@ class Registration:
         before, rows = self._rows.get(row.name), {**self._rows, row.name: row}
         if before is not None and before.digest != row.digest:
             self._require_unused(before)
+        elif before is None and (embedder := self._embedder()) and _means_another(row, embedder):
+            raise InvalidInput(
+                f"model {row.name!r} is the one that embeds the documents here, and the new one is another: "
+                "register it under another name"
+            )
         try:
             self._settle(row.digest, rows)
             self._try(stored)
@@ -178,6 +187,8 @@ class Registration:
     def _checked(self, name: str, source: str | Path, task: str) -> ModelSpec:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidInput(f"model name {name!r}: use up to 100 letters, digits and . _ -, a letter or digit first")
+        if name in _RESERVED:
+            raise InvalidInput(f"model name {name!r} has a meaning of its own where a model is named: use another")
         if not isinstance(task, str) or task not in TASKS:
             raise InvalidInput(f"task {task!r} is unknown: use {', '.join(map(repr, TASKS))}")
         if not isinstance(source, str | Path):
@@ -185,6 +196,11 @@ class Registration:
         spec = catalogue.ensure(catalogue.resolve(source))
         if spec.task != TASKS[task]:
             raise InvalidInput(f"{str(source)!r} is for {spec.task!r}, and was to be registered for {TASKS[task]!r}")
+        if name in catalogue.names() and (known := catalogue.resolve(name).task) != spec.task:
+            raise InvalidInput(
+                f"model name {name!r} is that of a public model for {known!r}, and {str(source)!r} is for "
+                f"{spec.task!r}: use another name"
+            )
         needed, budget = self._models.nbytes_of(spec), self._models.manager.budget_nbytes
         for limit, what in ((self.quota_nbytes, "quota"), (budget, "budget")):
             if limit is not None and needed > limit:
@@ -234,6 +250,11 @@ class Registration:
     def _sweep(self) -> None:
         """Drop the files of models that nobody has registered."""
         self._files.keep_only(row.digest for row in self._registry.models())
+
+
+def _means_another(row: ModelRow, spec: ModelSpec) -> bool:
+    """Tell whether a row gives a model's name to another one."""
+    return row.name == spec.name and row.digest != spec.digest
 
 
 def _in_force(digest: str, rows: Mapping[str, ModelRow]) -> ModelConfig:

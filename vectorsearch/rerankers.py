@@ -165,6 +165,8 @@ def _stages(spec: Rerank, depth: int | None, field: str) -> list[Rerank]:
 
 
 def _checked(stage: Rerank) -> Rerank:
+    if stage.field is not None and (not isinstance(stage.field, str) or not stage.field):
+        raise InvalidInput(f"field is {stage.field!r}: name the field that the reranker reads, such as 'text'")
     for name in ("max_length", "batch"):
         value = getattr(stage, name)
         if value is not None and (not is_count(value) or value == 0):

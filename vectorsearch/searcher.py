@@ -142,6 +142,9 @@ class Searcher:
 
     def score(self, query: str, texts: Sequence[str], rerank: object) -> NDArray[np.float32]:
         """Return a reranker's score of each text, float32[n]; as `Searching.score`."""
+        if isinstance(texts, str) or not isinstance(texts, Iterable):
+            raise InvalidInput(f"texts is {texts!r}: give a list of texts")
+        texts = list(texts)
         rerankers = self._desk.resolve(rerank, on_error="raise").rerankers
         if len(rerankers) != 1 or rerankers[0] is None:
             raise InvalidInput(f"rerank is {rerank!r}: name one reranker, not {len(rerankers)}")
@@ -183,6 +186,8 @@ class Searcher:
             on_rerank_error=on_error,
         )
         plan = plan_search(request, self._state(request, rerankers, embedder, counted=counted))
+        if unsearched := [phrase for phrase in request.phrases if not self._collection.has_words(phrase)]:
+            raise InvalidInput(f"phrase {unsearched[0]!r} has only words that no index holds: leave it out")
         if origin:
             left_out = (*plan.left_out, "defaults:outdated") if outdated else plan.left_out
             plan = replace(plan, defaults=origin, left_out=left_out)
@@ -252,6 +257,8 @@ class Searcher:
 
 
 def _phrases(phrases: Sequence[str]) -> tuple[str, ...]:
+    if not isinstance(phrases, Iterable):
+        raise InvalidInput(f"phrases is {phrases!r}: give a list of texts")
     return (phrases,) if isinstance(phrases, str) else tuple(phrases)
 
 

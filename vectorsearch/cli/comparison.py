@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from backends.errors import InvalidInput
 from vectorsearch.cli import output
 from vectorsearch.evaluation.figures import format_p, signed
 from vectorsearch.evaluation.metrics import MEASURES
@@ -67,13 +68,23 @@ def collection_option(source: str | None, *, split: str = "test") -> TestCollect
 
 
 def give_result(result: ExperimentResult, title: str, *, report: Path | None, as_json: bool) -> None:
-    """Write the report if one is wanted, and print the result as JSON or as tables."""
-    page = result.report(report) if report is not None else None
+    """Print the result as JSON or as tables, and write the report if one is wanted.
+
+    Raises:
+        InvalidInput: the report can't be written; the result was printed.
+    """
     if as_json:
         output.print_json(result.to_dict())
+    else:
+        print_result(result, title)
+    if report is None:
         return
-    print_result(result, title)
-    if page is not None:
+    try:
+        page = result.report(report)
+    except OSError as exc:
+        reason = exc.strerror or exc
+        raise InvalidInput(f"the report can't be written to {str(report)!r} ({reason}): name another folder") from exc
+    if not as_json:
         output.out.print(Text(str(page), style="bold"), soft_wrap=True)
 
 

@@ -236,7 +236,9 @@ def _require_unicode(name: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as exc:  # a lone surrogate
-        raise InvalidInput(f"filter {name!r} has a value that no document can have: {exc}") from exc
+        raise InvalidInput(
+            f"filter {name!r} has a value that no document can have: {text!r} is not valid Unicode ({exc.reason})"
+        ) from exc
 
 
 def _one_of(name: str, values: object) -> HasAny:

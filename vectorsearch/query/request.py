@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 RetrieverKind = Literal["lexical", "dense"]
 OnRerankError = Literal["degrade", "raise"]
 
+_LARGEST = 1e6  # of a weight or of RRF's constant: far beyond it float32 has no differences left to rank by
+_LONGEST_S = 1e6  # of a search, eleven days: what threads can be told to wait has an end
+
 
 class UnknownMode(InvalidInput):
     """`mode` is none of the modes, or asks for what this database doesn't have."""
@@ -93,8 +96,11 @@ def check_request(request: SearchRequest) -> None:
     if request.on_rerank_error not in get_args(OnRerankError):
         raise InvalidInput(f"on_rerank_error is {request.on_rerank_error!r}: use 'degrade' or 'raise'")
     timeout_s = request.timeout_s
-    if timeout_s is not None and (not is_number(timeout_s) or timeout_s <= 0):
-        raise InvalidInput(f"timeout_s is {timeout_s!r}: it is the seconds that the search may take, above 0, or None")
+    if timeout_s is not None and not (is_number(timeout_s) and 0 < timeout_s <= _LONGEST_S):
+        raise InvalidInput(
+            f"timeout_s is {timeout_s!r}: it is the seconds that a search may take, above 0 and up to {_LONGEST_S:g}, "
+            "or None"
+        )
     if request.rerank is not None:
         _check_rerank(request, request.rerank)
 
@@ -119,24 +125,26 @@ def _check_query(request: SearchRequest) -> None:
 
 
 def _check_lexical(request: SearchRequest) -> None:
-    if not all(isinstance(phrase, str) for phrase in request.phrases):
-        raise InvalidInput(f"phrases is {request.phrases!r}: give a list of texts")
+    if not all(isinstance(phrase, str) and phrase.strip() for phrase in request.phrases):
+        raise InvalidInput(f"phrases is {request.phrases!r}: give a list of texts, each with a word at least")
     if request.phrases and request.mode in ("dense", "hybrid"):
         raise InvalidInput(f"phrases are found by words, and mode is {request.mode!r}: use 'lexical' or 'auto'")
-    if not is_number(request.title_weight) or request.title_weight < 0:
-        raise InvalidInput(f"title_weight is {request.title_weight!r}: it must be 0 or more")
+    if not is_number(request.title_weight) or not 0 <= request.title_weight <= _LARGEST:
+        raise InvalidInput(f"title_weight is {request.title_weight!r}: it must be from 0 to {_LARGEST:g}")
 
 
 def _check_fusion(request: SearchRequest) -> None:
     if request.fusion not in get_args(Fusion):
         raise InvalidInput(f"fusion {request.fusion!r} is unknown: use one of {', '.join(get_args(Fusion))}")
-    if not is_number(request.rrf_k) or request.rrf_k <= 0:
-        raise InvalidInput(f"rrf_k is {request.rrf_k!r}: it must be above 0 (60 is usual)")
+    if not is_number(request.rrf_k) or not 0 < request.rrf_k <= _LARGEST:
+        raise InvalidInput(f"rrf_k is {request.rrf_k!r}: it must be above 0 and up to {_LARGEST:g} (60 is usual)")
     if not isinstance(request.weights, Mapping):
         raise InvalidInput(f"weights is {request.weights!r}: give a mapping, such as {{'lexical': 1, 'dense': 2}}")
     for kind, weight in request.weights.items():
-        if kind not in get_args(RetrieverKind) or not is_number(weight) or weight < 0:
-            raise InvalidInput(f"weights has {kind!r}: {weight!r}: keys are 'lexical' and 'dense', values 0 or more")
+        if kind not in get_args(RetrieverKind) or not is_number(weight) or not 0 <= weight <= _LARGEST:
+            raise InvalidInput(
+                f"weights has {kind!r}: {weight!r}: keys are 'lexical' and 'dense', values from 0 to {_LARGEST:g}"
+            )
 
 
 def _check_rerank(request: SearchRequest, rerank: RerankRequest) -> None:

@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from backends.errors import VectorSearchError
 from backends.process import usable_cores
 from vectorsearch.storage import failpoints
+from vectorsearch.storage.errors import StorageFull, StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _CHUNK_NBYTES = 1 << 20
 _PIECE_NBYTES = 1 << 26
+
+
+@contextlib.contextmanager
+def writable(folder: Path) -> Iterator[None]:
+    """Turn what the file system says while a new folder is written into this project's errors.
+
+    Raises:
+        StorageFull: there is no room.
+        StoreError: it can't be written.
+    """
+    try:
+        yield
+    except VectorSearchError:
+        raise
+    except (OSError, ValueError) as exc:  # ValueError: a path with NUL or a lone surrogate
+        if getattr(exc, "errno", None) == errno.ENOSPC:
+            raise StorageFull(f"no room left for {str(folder)!r}: free disk space, or name a folder elsewhere") from exc
+        raise StoreError(f"{str(folder)!r} can't be written ({exc}): name a new folder that can") from exc
 
 
 def fsync_file(path: Path) -> None:

@@ -128,7 +128,11 @@ def with_metadata(stored: tuple[str, int, str, str, str, bytes | None], change: 
         plain = json.loads(encode_metadata(change))
         metadata = encode_metadata(plain if replace else {**json.loads(before), **plain})
         return Record(doc_id, title, text, metadata, _digest(title, text, metadata), vector)
-    except (InvalidInput, UnicodeEncodeError) as exc:
+    except UnicodeEncodeError as exc:
+        raise InvalidInput(
+            f"id {doc_id!r}: metadata is not valid Unicode ({exc.reason}): decode it with errors='replace'"
+        ) from exc
+    except InvalidInput as exc:
         raise InvalidInput(f"id {doc_id!r}: {exc}") from exc
 
 

@@ -9,6 +9,7 @@ import struct
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
+from backends.errors import InvalidInput
 from vectorsearch.storage.errors import (
     DamagedDatabase,
     NewerFormat,
@@ -92,6 +93,16 @@ def reachable(folder: Path) -> Iterator[None]:
                 f"database {str(folder)!r} is on read-only media: open it with read_only=True"
             ) from exc
         raise StoreError(f"database {str(folder)!r} can't be opened ({exc}): check the path") from exc
+
+
+def require_outside(folder: Path) -> None:
+    """Insist that a new folder doesn't lie within a database, where it would pass for a part of that.
+
+    Raises:
+        InvalidInput: it does.
+    """
+    if within := next((above for above in folder.absolute().parents if (above / FILE_NAME).exists()), None):
+        raise InvalidInput(f"{str(folder)!r} lies within the database {str(within)!r}: name a folder outside of it")
 
 
 def holds_database(folder: Path, *, read_only: bool) -> bool:
