@@ -36,7 +36,7 @@ class TrainingPlan:
         InvalidInput: a value is out of its range.
     """
 
-    epochs: float = 1.0
+    epochs: float = 2.0
     minutes: float | None = None
     learning_rate: float = 1.5e-4
     lists_per_step: int = 8

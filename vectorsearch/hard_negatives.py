@@ -36,8 +36,8 @@ class MiningPlan:
         InvalidInput: a value is out of its range.
     """
 
-    negatives: int = 4
-    depth: int = 20
+    negatives: int = 7
+    depth: int = 30
     held_out: float = 0.2
     validation: float = 0.1
 

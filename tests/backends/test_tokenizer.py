@@ -85,6 +85,18 @@ def test_room_is_refused_when_max_length_is_tiny(words: FolderTokenizer) -> None
         words.pairs("how", ["csv"], 3)
 
 
+def test_a_text_is_left_a_token_when_a_pair_has_little_room(words: FolderTokenizer) -> None:
+    """Every length either is refused or gives rows of it at most, however long the query: none goes on for ever."""
+    query = " ".join(["how"] * 50)
+    for max_length in range(1, 20):
+        if max_length < 8:
+            with pytest.raises(InvalidInput, match="needs at least 8"):
+                words.pairs(query, ["csv file", ""], max_length)
+        else:
+            rows = words.pairs(query, ["csv file", ""], max_length)
+            assert max(map(len, rows.ids)) <= max_length
+
+
 @pytest.mark.parametrize("content", ["", "{}", "not json"])
 def test_file_is_refused_when_it_is_no_tokenizer(tmp_path: Path, content: str) -> None:
     """A damaged tokenizer file is an invalid model, and the message names the file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +36,13 @@ def test_every_word_is_in_a_window(n: int, words: int, data: st.DataObject) -> N
     assert list(dict.fromkeys(word for window in windows for word in window)) == text.split()
     assert all(len(window) <= words for window in windows)
     assert all(not set(later) <= set(earlier) for earlier, later in pairwise(windows))
+
+
+@pytest.mark.parametrize(("words", "stride"), [(0, 0), (10, -1), (10, 11), ("a", 1), (10, None), (2.5, 1)])
+def test_windows_are_refused_when_words_would_be_left_out(words: Any, stride: Any) -> None:
+    """Both are whole numbers, and a stride longer than the window would skip words."""
+    with pytest.raises(InvalidInput, match=f"passages of {words!r} words every {stride!r}"):
+        Passages(words, stride)
 
 
 def test_text_counts_as_its_best_window() -> None:

@@ -17,6 +17,7 @@ from vectorsearch.errors import (
     NotADatabase,
     ReadOnlyDatabase,
     SettingsMismatch,
+    StoreError,
     UnknownModel,
     VectorSearchError,
 )
@@ -105,6 +106,7 @@ def test_id_is_refused_when_it_is_neither_text_nor_number(open_database: OpenDat
         lambda: db.get(key),
         lambda: key in db,
         lambda: db.delete([key]),
+        lambda: db.delete(key),
         lambda: db.add([{"id": key, "text": ""}]),
     )
     for call in calls:
@@ -124,6 +126,43 @@ def test_nothing_is_embedded_when_no_write_can_succeed(open_database: OpenDataba
         with pytest.raises(ReadOnlyDatabase):
             reader.add(rows)
         assert manager.snapshot().charged_nbytes == 0
+
+
+def test_argument_is_refused_when_opening_can_not_use_it(open_database: OpenDatabase) -> None:
+    """What is wrong is told when the database is opened, not by the first search that needs it."""
+    with pytest.raises(UnknownModel, match="no-such-model"):
+        open_database(rerank="no-such-model")
+    with pytest.raises(InvalidInput, match="no backend 'foo'"):
+        vs.open(backend="foo")
+    for options in ({"rerank": 5}, {"manager": 5}, {"read_only": "yes"}):
+        with pytest.raises(InvalidInput, match=str(*options.values())):
+            vs.open(**options)  # type: ignore[arg-type]  # what is refused
+
+
+def test_snapshot_is_refused_when_its_folder_can_not_be(open_database: OpenDatabase, tmp_path: Path) -> None:
+    """A copy within a database would pass for a tenant of it; what the file system refuses is told as what it is."""
+    db = open_database(tmp_path / "db", embed=None)
+    (tmp_path / "file").touch()
+    for path, error in (
+        (tmp_path / "db" / "tenants" / "ghost", InvalidInput),
+        (tmp_path / "db" / "copy", InvalidInput),
+        (tmp_path / "file" / "copy", StoreError),
+        (tmp_path / "a\0b", StoreError),
+        ("", InvalidInput),
+        (None, InvalidInput),
+    ):
+        with pytest.raises(error, match=r"snapshot|outside|written"):
+            db.snapshot(path)  # type: ignore[arg-type]  # what is refused
+    assert db.tenant("ghost").count() == 0
+
+
+def test_metadata_is_refused_when_it_is_no_unicode(open_database: OpenDatabase) -> None:
+    """A lone surrogate is named by id, and what to do about it is said; nothing changes."""
+    db = open_database(embed=None)
+    db.add([{"id": "a", "text": "b", "metadata": {"x": 1}}])
+    with pytest.raises(InvalidInput, match=r"id 'a': metadata is not valid Unicode .* errors='replace'"):
+        db.update_metadata({"a": {"x": "\ud800"}})
+    assert db.get("a").metadata == {"x": 1}  # type: ignore[union-attr]  # it is there
 
 
 def test_model_is_refused_when_it_is_no_name(open_database: OpenDatabase) -> None:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+import vectorsearch as vs
 from backends.errors import InvalidInput, InvalidModel, UnknownModel
 from vectorsearch.errors import DimensionMismatch, EmptyQuery, NonFiniteVector, UnknownMode
 from vectorsearch.query.explain import Explanation
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import vectorsearch as vs
 
     from .conftest import OpenDatabase
 
@@ -95,6 +94,15 @@ def test_folder_is_refused_when_it_holds_no_model(db: vs.Database, tmp_path: Pat
         {"filter": {1: "f"}},
         {"filter": {"kind": "\ud800"}},
         {"vector": [10**400] * 64},
+        {"timeout_s": 1e10},
+        {"timeout_s": float("inf")},
+        {"rrf_k": 1e308},
+        {"weights": {"lexical": 1e308, "dense": 1e308}},
+        {"title_weight": 1e300},
+        {"phrases": None},
+        {"phrases": ["  "]},
+        {"phrase": "the", "phrases": ["the"]},
+        {"field": 5, "rerank": vs.Rerank(field=5)},  # type: ignore[arg-type]  # what is refused
     ],
     ids=str,
 )
@@ -102,7 +110,15 @@ def test_argument_of_another_type_is_refused(db: vs.Database, options: dict[str,
     """An argument that can't be used is named by an `InvalidInput`, before any stage runs."""
     name = next(iter(options))
     with pytest.raises(InvalidInput, match=name):
-        db.search("pattern", **options)
+        db.search("pattern", **{key: value for key, value in options.items() if key not in ("phrase", "field")})
+
+
+def test_texts_are_refused_when_they_are_no_list_of_texts(db: vs.Database) -> None:
+    """`score` reads any iterable of texts once, and says what is no such thing."""
+    assert db.score("pattern", (text for text in ("a pattern", "a file"))).shape == (2,)
+    for wrong in ("a pattern", None, 5):
+        with pytest.raises(InvalidInput, match="texts"):
+            db.score("pattern", wrong)  # type: ignore[arg-type]  # what is refused
 
 
 @pytest.mark.parametrize("k", [2**31, 2**63, 10**30])

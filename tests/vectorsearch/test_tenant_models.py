@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 import vectorsearch as vs
+from backends import catalogue
 from backends.errors import CannotServe, InvalidInput, UnknownModel, VectorSearchError
 from vectorsearch.config import DEFAULT_EMBEDDER, DEFAULT_RERANKER
 from vectorsearch.errors import ReadOnlyDatabase
@@ -43,6 +45,28 @@ def test_one_instance_serves_when_tenants_register_the_same_weights(store: vs.Da
     assert (digests(tmp_path / "db"), store.models().models) == ([], ())
     assert [tenant.name for tenant in store.tenants()] == ["acme"]
     assert not (tmp_path / "db" / "tenants" / "globex").exists()
+
+
+@pytest.mark.models
+def test_a_name_is_refused_when_it_already_means_another_model_here(tmp_path: Path) -> None:
+    """A database whose embedder's name meant another model could not be opened again, nor one that ranks rerank."""
+    changed = tmp_path / "changed"
+    shutil.copytree(catalogue.pull(DEFAULT_EMBEDDER).folder, changed)
+    (changed / "config.json").write_text((changed / "config.json").read_text() + "\n")
+    with vs.open(tmp_path / "db", backend="onnx") as db:
+        for name, source, task, said in (
+            (DEFAULT_EMBEDDER, changed, "embed", "embeds the documents here"),
+            (DEFAULT_EMBEDDER, DEFAULT_RERANKER, "cross-encoder", "a public model for 'embed'"),
+            (DEFAULT_RERANKER, DEFAULT_EMBEDDER, "embed", "a public model for 'cross-encode'"),
+            ("default", DEFAULT_RERANKER, "cross-encoder", "a meaning of its own"),
+            ("none", DEFAULT_RERANKER, "cross-encoder", "a meaning of its own"),
+        ):
+            with pytest.raises(InvalidInput, match=said):
+                db.register_model(name, source, task)
+        assert digests(tmp_path / "db") == []
+        db.register_model("other", changed, "embed")
+    with vs.open(tmp_path / "db", backend="onnx") as db:
+        assert [model.name for model in db.registered_models()] == ["other"]
 
 
 @pytest.mark.models

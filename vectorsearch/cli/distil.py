@@ -141,7 +141,9 @@ def _rounded(agreement: Agreement) -> dict[str, float]:
 
 def _print(result: Distillation) -> None:
     made = result.distilled
-    table = Table(box=box.SIMPLE_HEAD, title="on held-out queries", title_justify="left", title_style="dim")
+    table = Table(
+        box=box.SIMPLE_HEAD, title="on held-out queries", title_justify="left", title_style="dim", collapse_padding=True
+    )
     table.add_column("")
     for heading in ("best 10 kept", "first kept", f"best {made.keep} kept", "tau"):
         table.add_column(heading, justify="right")

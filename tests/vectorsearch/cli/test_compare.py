@@ -70,6 +70,18 @@ def test_a_report_has_texts_when_the_collection_is_named(
         assert text in page
 
 
+def test_figures_are_printed_when_a_report_can_not_be_written(
+    run: Callable, runs: list[Path], judgments: Path, tmp_path: Path
+) -> None:
+    """What was computed is not lost with the report; the error names the folder and what to do."""
+    (tmp_path / "file").touch()
+    done = run("compare", *runs, "--qrels", judgments, "--report", tmp_path / "file" / "report")
+    assert done.exit_code == 1
+    assert "nDCG@10" in done.stdout
+    assert "the report can't be written to" in done.stderr
+    assert "name another folder" in done.stderr
+
+
 def test_usage_is_told_when_there_is_one_run(run: Callable, runs: list[Path], judgments: Path) -> None:
     """One run has nothing to be compared with; no judgments, or a run that isn't there, are wrong usage too."""
     assert run("compare", runs[0], "--qrels", judgments).exit_code == 2
