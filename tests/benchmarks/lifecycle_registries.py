@@ -184,10 +184,15 @@ class Ours:
             return model.infer()
 
     def switch(self, name: str) -> None:
-        """Have requests go to the other one as soon as it is loaded; at once, if it can't be loaded beside the old."""
+        """Have requests go to the other one once it has run; at once, if it can't be loaded beside the old.
+
+        Memory that idled for seconds may be slow to reach, the more so where a host takes it back from its guests.
+        """
         if not self._roomy:
             self._active = name
-        with self._manager.lease(self._refs[name], TIMEOUT_S):
+        with self._manager.lease(self._refs[name], TIMEOUT_S) as model:
+            if self._roomy:
+                model.infer()
             self._active = name
 
     def close(self) -> None:
