@@ -6,10 +6,11 @@
 models of which one is meant to be active, a switch every 3 seconds, 60 seconds for each contender, in rounds of 10
 seconds that take turns, each round beginning with another. Once with a budget that holds both models and once with one
 that holds only one. `ours` has both models registered and leases the active one: with room for both they are eager, and
-a switch loads nothing, but runs the model once before requests go to it. `replace` has one name whose model is replaced, `patched` and `naive` a map: with
-these each switch loads a model and unloads one. `ours_still` never switches. `p99_ms` is of all requests of a
-contender, and so are the ratios; where the machine has other guests, the median ratio of two contenders' rounds, whose
-requests are due at the same times, tells more: one bad second doesn't decide it.
+a switch loads nothing, but runs the model once before requests go to it. `replace` has one name whose model is
+replaced, `patched` and `naive` a map: with these each switch loads a model and unloads one. `ours_still` never
+switches. `p99_ms` is of all requests of a contender, and so are the ratios; where the machine has other guests, the
+median ratio of two contenders' rounds, whose requests are due at the same times, tells more: one bad second doesn't
+decide it.
 An answer is wrong if it is that of no model that was active at any time between the request's start and its end.
 Targets: ours without errors, timeouts or wrong answers; with room for both, its p99 at most twice its own without
 switching, and below the patched form's.
