@@ -162,12 +162,22 @@ class GraphLoader:
         return GraphModel(path, self._meter)
 
 
-def write_graph(path: Path, *, seed: int, layers: int, width: int = 1024) -> Path:
-    """Write a graph of dense layers; each holds `4 * width * width` bytes, and a run multiplies by each once."""
+def write_graph(path: Path, *, seed: int, layers: int, width: int = 1024, words: int = 0) -> Path:
+    """Write a graph of dense layers; each holds `4 * width * width` bytes, and a run multiplies by each once.
+
+    A table of `words` vectors, `4 * words * width` bytes, is loaded with it, and a run looks up one of them a row.
+    """
     from onnx import TensorProto, helper, numpy_helper, save  # noqa: PLC0415 - heavy, and only some need it
 
     rng = np.random.default_rng(seed)
     weights, nodes, last = [], [], "x"
+    if words:
+        table = rng.standard_normal((words, width), dtype=np.float32)
+        weights.append(numpy_helper.from_array(table, "words"))
+        nodes.append(helper.make_node("ArgMax", ["x"], ["word"], axis=1, keepdims=0))
+        nodes.append(helper.make_node("Gather", ["words", "word"], ["looked_up"]))
+        nodes.append(helper.make_node("Add", ["x", "looked_up"], ["both"]))
+        last = "both"
     for layer in range(layers):
         matrix = rng.normal(scale=width**-0.5, size=(width, width)).astype(np.float32)
         weights.append(numpy_helper.from_array(matrix, f"w{layer}"))

@@ -15,6 +15,9 @@ AUTO_GRAPH_VECTORS = 50_000
 # Recall@10 of 0.999 on 100,000 clustered vectors of 384 dimensions. With half of it, now and then a query reached none
 # of its neighbours: their cluster was left out.
 _EF_SEARCH = 128
+# A queue so long that a scan would be as fast isn't tried.
+_WIDEST_OF_FEW = 1024
+_WIDEST_SHARE = 240  # of the vectors
 # Of what a filter lets through: up to so many vectors a scan is as fast as the graph, and finds all; below this share
 # of all, the graph mostly visits vectors that the filter forbids.
 _SCANNED_VECTORS = 10_000
@@ -80,12 +83,13 @@ class BasePlan:
         """Tell whether it holds codes that only come near the vectors."""
         return "PQ" in self.factory or "SQ" in self.factory
 
-    def reaches(self) -> list[Reach]:
-        """Return how widely it can be searched, narrow and fast first."""
+    def reaches(self, n_vectors: int) -> list[Reach]:
+        """Return how widely an index of so many vectors can be searched, narrow and fast first."""
         refines = (2, 4, 16, 64) if self.is_coded else (1,)
         match self.family:
             case "graph":
-                breadths = [_EF_SEARCH * half // 2 for half in (2, 3, 4, 6, 8, 16)]
+                widest = max(_WIDEST_OF_FEW, n_vectors // _WIDEST_SHARE)
+                breadths = [b for half in (2, 3, 4, 6, 8, 16, 32, 64) if (b := _EF_SEARCH * half // 2) <= widest]
             case "lists":
                 breadths = [b for i in range(4, 20) if (b := 1 << i) < self.n_lists] + [self.n_lists]
             case _:

@@ -56,7 +56,7 @@ def _widened(base: Base) -> Base:
     if base.asked is None:
         return base
     queries, truth = _questions(base, base.asked)
-    for reach in base.plan.reaches():
+    for reach in base.plan.reaches(base.n_live):
         base = replace(base, reach=reach)
         base = replace(base, recall=_recall(base, queries, truth))
         if base.recall >= WANTED:

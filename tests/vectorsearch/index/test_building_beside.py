@@ -241,7 +241,8 @@ def test_a_base_is_tuned_when_all_its_vectors_have_gone_from_the_store(tmp_path:
 
 def test_reaches_are_narrow_first_when_they_are_tried() -> None:
     """Lists are visited from few to all, codes refined from little to much, and a scan has nothing to choose."""
-    assert [r.breadth for r in base_plan("IVF100,Flat").reaches()] == [16, 32, 64, 100]
-    assert [r.refine for r in base_plan("SQ8").reaches()] == [2, 4, 16, 64]
-    assert base_plan("HNSW32").reaches()[0] == Reach(128)
-    assert base_plan("Flat").reaches() == [Reach(0)]
+    assert [r.breadth for r in base_plan("IVF100,Flat").reaches(1000)] == [16, 32, 64, 100]
+    assert [r.refine for r in base_plan("SQ8").reaches(1000)] == [2, 4, 16, 64]
+    assert base_plan("HNSW32").reaches(1000)[0] == Reach(128)
+    assert [base_plan("HNSW32").reaches(n)[-1].breadth for n in (1000, 500_000, 1_000_000)] == [1024, 2048, 4096]
+    assert base_plan("Flat").reaches(1000) == [Reach(0)]
