@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from vectorsearch.query.plan import Member, QueryPlan, RetrieverPlan
 
 # Kept back for what follows the last stage, and for threads that the system wakes late.
-_MARGIN = 0.05
+_MARGIN = 0.1
 _LEAST_MARGIN_MS = 10.0
 _MOST_MARGIN = 0.25
 _CAUTION = 0.8  # of the time is planned with; texts differ in length
