@@ -94,7 +94,7 @@ def test_a_text_is_left_a_token_when_a_pair_has_little_room(words: FolderTokeniz
                 words.pairs(query, ["csv file", ""], max_length)
         else:
             rows = words.pairs(query, ["csv file", ""], max_length)
-            assert max(map(len, rows.ids)) <= max_length
+            assert max(map(len, rows.input_ids)) <= max_length
 
 
 @pytest.mark.parametrize("content", ["", "{}", "not json"])

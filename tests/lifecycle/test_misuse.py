@@ -213,6 +213,7 @@ def test_models_are_unloaded_when_a_manager_is_dropped() -> None:
     gc.collect()
     assert gone() is None
     for thread in set(threading.enumerate()) - before:
+        thread._started.wait(30.0)  # one that is about to start can't be joined yet
         thread.join(30.0)
         assert not thread.is_alive()
     assert not +loader.resident

@@ -106,12 +106,21 @@ def test_id_is_refused_when_it_is_neither_text_nor_number(open_database: OpenDat
         lambda: db.get(key),
         lambda: key in db,
         lambda: db.delete([key]),
-        lambda: db.delete(key),
         lambda: db.add([{"id": key, "text": ""}]),
     )
     for call in calls:
         with pytest.raises(InvalidInput):
             call()
+
+
+def test_ids_are_refused_when_they_are_no_list_of_ids(open_database: OpenDatabase) -> None:
+    """Bytes are numbers to Python, and would be taken for ids that somebody else's documents have."""
+    db = open_database(embed=None)
+    db.add([{"id": 97, "text": "x"}])
+    for ids in (b"a", bytearray(b"a"), 97):
+        with pytest.raises(InvalidInput, match="give a list of ids"):
+            db.delete(ids)  # type: ignore[arg-type]  # what is refused
+    assert "97" in db
 
 
 @pytest.mark.parametrize("rows", [[], DOCS])

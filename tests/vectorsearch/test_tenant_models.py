@@ -52,7 +52,7 @@ def test_a_name_is_refused_when_it_already_means_another_model_here(tmp_path: Pa
     """A database whose embedder's name meant another model could not be opened again, nor one that ranks rerank."""
     changed = tmp_path / "changed"
     shutil.copytree(catalogue.pull(DEFAULT_EMBEDDER).folder, changed)
-    (changed / "config.json").write_text((changed / "config.json").read_text() + "\n")
+    (changed / "sentence_bert_config.json").write_text('{"max_seq_length": 64}')
     with vs.open(tmp_path / "db", backend="onnx") as db:
         for name, source, task, said in (
             (DEFAULT_EMBEDDER, changed, "embed", "embeds the documents here"),

@@ -12,7 +12,7 @@ import vectorsearch as vs
 from backends import catalogue
 from backends.errors import ModelUnavailable
 from vectorsearch.cli.search import parse_filters
-from vectorsearch.storage import store
+from vectorsearch.storage import connections
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,7 +200,7 @@ def test_hits_are_found_when_the_folder_may_only_be_read(
     def refuse(_: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(store, "WriterLock", refuse)
+    monkeypatch.setattr(connections, "WriterLock", refuse)
     assert run("search", "sleep thread", "--db", db, "--json").json["hits"][0]["id"] == "time.sleep"
 
 

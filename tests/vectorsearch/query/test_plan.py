@@ -70,7 +70,7 @@ def test_query_is_refused_when_empty(request_: SearchRequest) -> None:
         (SearchRequest(query="a", rerank=reranked("r", -2)), InvalidInput, "rerank_depth is -2"),
         (SearchRequest(query="a", rrf_k=0), InvalidInput, "rrf_k is 0"),
         (SearchRequest(query="a", weights={"sparse": 1.0}), InvalidInput, "keys are 'lexical' and 'dense'"),
-        (SearchRequest(query="a", weights={"dense": float("nan")}), InvalidInput, "values 0 or more"),
+        (SearchRequest(query="a", weights={"dense": float("nan")}), InvalidInput, "values from 0 to"),
         (SearchRequest(query="a", on_rerank_error="ignore"), InvalidInput, "use 'degrade' or 'raise'"),
     ],
 )
