@@ -225,7 +225,7 @@ class Chroma:
             )
 
     def build(self) -> None:
-        pass  # it is built while adding
+        """Do nothing: it was built while adding."""
 
     def dense(self, vector: NDArray[np.float32], k: int) -> list[int]:
         return self._ids(vector, k)

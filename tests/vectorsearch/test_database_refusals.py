@@ -152,7 +152,9 @@ def test_snapshot_is_refused_when_its_folder_can_not_be(open_database: OpenDatab
     """A copy within a database would pass for a tenant of it; what the file system refuses is told as what it is."""
     db = open_database(tmp_path / "db", embed=None)
     (tmp_path / "file").touch()
+    (tmp_path / "elsewhere").symlink_to(tmp_path / "db" / "tenants", target_is_directory=True)
     for path, error in (
+        (tmp_path / "elsewhere" / "ghost", InvalidInput),
         (tmp_path / "db" / "tenants" / "ghost", InvalidInput),
         (tmp_path / "db" / "copy", InvalidInput),
         (tmp_path / "file" / "copy", StoreError),

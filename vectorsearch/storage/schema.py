@@ -101,7 +101,7 @@ def require_outside(folder: Path) -> None:
     Raises:
         InvalidInput: it does.
     """
-    if within := next((above for above in folder.absolute().parents if (above / FILE_NAME).exists()), None):
+    if within := next((above for above in folder.resolve().parents if (above / FILE_NAME).exists()), None):
         raise InvalidInput(f"{str(folder)!r} lies within the database {str(within)!r}: name a folder outside of it")
 
 
