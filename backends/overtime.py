@@ -81,8 +81,8 @@ class Overtime:
         with self._starting:
             if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
                 thread = threading.Thread(target=self._serve, name="backends-overtime", daemon=True)
-                self._threads.append(thread)
                 thread.start()
+                self._threads.append(thread)
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:

@@ -154,8 +154,9 @@ class Notifier:
         with self._changed:
             self._hooks = (*self._hooks, hook)
             if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._deliver, name="lifecycle-events", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._deliver, name="lifecycle-events", daemon=True)
+                thread.start()
+                self._thread = thread  # once it runs: one that could not be started can't be joined
 
     def publish(self, event: Event) -> None:
         """Queue an event for the hooks; never waits for one."""

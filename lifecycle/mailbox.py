@@ -84,8 +84,11 @@ class Mailbox(ABC):
 
     def join_thread(self) -> None:
         """Wait for the thread to end, if it has nothing left to do."""
-        if self._thread is not None and self.is_finished and self._thread is not threading.current_thread():
-            self._thread.join()
+        thread = self._thread
+        if thread is None or thread is threading.current_thread() or not self.is_finished:
+            return
+        if thread.is_alive():  # or another caller is about to start it, and waits for it itself
+            thread.join()
 
     def _run(self) -> None:
         while not self._ends():

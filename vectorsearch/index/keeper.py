@@ -200,7 +200,10 @@ class Keeper(Generic[I]):
         """Start the builder if there is something for it to do; the lock is held."""
         if isinstance(index, BuildsAside) and index.outgrown and self._builder is None and not self._stopping.is_set():
             self._builder = threading.Thread(target=self._run_builder, args=(index,), name="index-builder", daemon=True)
-            self._builder.start()
+            try:
+                self._builder.start()
+            except RuntimeError as exc:  # no thread to be had: the next search tries again
+                self._builder, self._fault = None, exc
 
     def _run_builder(self, index: BuildsAside) -> None:
         def advance(_: int) -> None:
@@ -224,7 +227,8 @@ class Keeper(Generic[I]):
             self._builder = None
 
     def _wait_for_builder(self) -> None:
-        builder = self._builder
+        with self._lock:  # under which it is started
+            builder = self._builder
         if builder is not None:
             builder.join()
 

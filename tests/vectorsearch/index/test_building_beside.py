@@ -136,6 +136,27 @@ def test_a_search_goes_on_when_a_base_cannot_be_built(tmp_path: Path, monkeypatc
         collection.close()
 
 
+def test_a_search_goes_on_when_no_thread_can_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search is exact, `info` says why there is no graph, and the next search that finds a thread has one made."""
+    given = documents(3000)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with Collection.open(tmp_path / "db", GRAPH) as collection:
+        collection.write(given)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            assert found(collection, given[3].vector, 1) == ["d3"]  # type: ignore[arg-type]  # it has one
+        info: Any = collection.info()["dense"]
+        assert (info["kind"], info["fault"]) == ("exact", "can't start new thread")
+        collection.write(documents(1, start=5000))
+        found(collection, vectors(1)[0], 1)
+        finished(collection)
+        info = collection.info()["dense"]
+        assert (info["kind"], info["base"]) == ("HNSW16", 3001)
+
+
 def test_a_deletion_is_not_forgotten_when_the_base_is_extended_from_a_later_moment(tmp_path: Path) -> None:
     """What was deleted between the index's moment and the builder's is dead in the base that is adopted."""
     store = Store(tmp_path / "db", durable=False)
