@@ -1,4 +1,4 @@
-"""Switch models under load: a naive registry, its patched form, and ours, used in two ways.
+"""Switch models under load: a naive registry, its patched form in two orders, and ours, used in two ways.
 
     python tests/benchmarks/lifecycle_hot_swap.py [--json] [--quick] [--plot FILE] [--room both|one]
 
@@ -7,10 +7,11 @@ models of which one is meant to be active, a switch every 3 seconds, 60 seconds 
 seconds that take turns, each round beginning with another. Once with a budget that holds both models and once with one
 that holds only one. `ours` has both models registered and leases the active one: with room for both they are eager, and
 a switch loads nothing, but runs the model once before requests go to it. `replace` has one name whose model is
-replaced, `patched` and `naive` a map: with these each switch loads a model and unloads one. `ours_still` never
-switches. `p99_ms` is of all requests of a contender, and so are the ratios; where the machine has other guests, the
-median ratio of two contenders' rounds, whose requests are due at the same times, tells more: one bad second doesn't
-decide it.
+replaced, `patched` and `naive` a map: with these each switch loads a model and unloads one. `patched` unloads first, as
+the post-mortem's figures say that it did; `patched_beside`, with room for both only, loads the new one beside the old.
+`ours_still` never switches. `p99_ms` is of all requests of a contender, and so are the ratios; where the machine has
+other guests, the median ratio of two contenders' rounds, whose requests are due at the same times, tells more: one bad
+second doesn't decide it.
 An answer is wrong if it is that of no model that was active at any time between the request's start and its end.
 Targets: ours without errors, timeouts or wrong answers; with room for both, its p99 at most twice its own without
 switching, and below the patched form's.
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from lifecycle_measuring import GraphLoader, Meter, finish, parse_options, quantiles_ms, write_graph
-from lifecycle_registries import TIMEOUT_S, Naive, Ours, Patched, Replace
+from lifecycle_registries import TIMEOUT_S, Naive, Ours, Patched, PatchedBeside, Replace
 
 from lifecycle import LeaseTimeout
 
@@ -42,6 +43,7 @@ SWITCH_EVERY_S = 3.0
 LAYERS = 8  # 32 MB, some 3 ms a request on one core: 40 a second leave room for the loads
 WORDS = 30_000  # with room for both: 120 MB more to load, next to nothing to compute, as in a small text model
 KINDS: dict[str, Any] = {"naive": Naive, "patched": Patched, "replace": Replace, "ours": Ours, "ours_still": Ours}
+BESIDE: dict[str, Any] = {"patched_beside": PatchedBeside}  # where there is room for both
 
 
 @dataclass
@@ -133,12 +135,13 @@ def measure(folder: Path, seconds: float, rounds: int, rooms: list[str]) -> dict
         paths = {name: write_graph(folder / f"{room}-{name}.onnx", seed=ord(name), **sizes) for name in "AB"}
         nbytes = sum(path.stat().st_size for path in paths.values())
         answers = {name: GraphLoader(Meter(nbytes)).load_model(path).infer() for name, path in paths.items()}
-        rows = outcomes[f"room_for_{room}"] = {name: Outcome() for name in KINDS}
+        kinds = KINDS | (BESIDE if room == "both" else {})
+        rows = outcomes[f"room_for_{room}"] = {name: Outcome() for name in kinds}
         for number in range(rounds):
             rng = np.random.default_rng(number)
             due = np.cumsum(rng.exponential(1 / RATE, int(RATE * seconds * 2)))
-            turn = number % len(KINDS)
-            for name, kind in [*KINDS.items()][turn:] + [*KINDS.items()][:turn]:
+            turn = number % len(kinds)
+            for name, kind in [*kinds.items()][turn:] + [*kinds.items()][:turn]:
                 meter = Meter(nbytes if room == "both" else nbytes // 2)
                 registry = kind(GraphLoader(meter), paths, roomy=room == "both")
                 Round(registry, answers, rows[name]).run(due[due < seconds], seconds, switching=name != "ours_still")
@@ -153,7 +156,8 @@ def report(outcomes: dict[str, dict[str, Outcome]]) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for budget, rows in outcomes.items():
         figures[budget] = told = {name: outcome.figures() for name, outcome in rows.items()}
-        for name, other in itertools.product(("ours", "replace"), ("ours_still", "patched")):
+        others = [name for name in ("ours_still", "patched", "patched_beside") if name in rows]
+        for name, other in itertools.product(("ours", "replace"), others):
             figures[budget][f"p99_{name}_to_{other}"] = round(told[name]["p99_ms"] / told[other]["p99_ms"], 2)
             ratios = np.divide(rows[name].p99_by_round(), rows[other].p99_by_round())
             figures[budget][f"median_round_p99_{name}_to_{other}"] = round(float(np.median(ratios)), 2)
@@ -163,10 +167,12 @@ def report(outcomes: dict[str, dict[str, Outcome]]) -> dict[str, Any]:
 def draw(plt: Any, outcomes: dict[str, dict[str, Outcome]]) -> None:
     """Plot each request: when it was due, how long it took, how it ended."""
     _, axes = plt.subplots(
-        len(outcomes), len(KINDS), figsize=(16, 3 * len(outcomes)), sharex=True, sharey=True, squeeze=False
+        len(outcomes), len(KINDS | BESIDE), figsize=(19, 3 * len(outcomes)), sharex=True, sharey=True, squeeze=False
     )
     for row, (budget, contenders) in zip(axes, outcomes.items(), strict=True):
-        for axis, (name, outcome) in zip(row, contenders.items(), strict=True):
+        for axis in row[len(contenders) :]:
+            axis.set_axis_off()
+        for axis, (name, outcome) in zip(row, contenders.items(), strict=False):
             for ended, colour in (("served", "C0"), ("errors", "red"), ("timeouts", "black"), ("wrong_answers", "C1")):
                 points = [(due, 1000 * latency) for due, latency, how in outcome.points if how == ended]
                 axis.scatter(*(zip(*points, strict=True) if points else ((), ())), s=3, c=colour, label=ended)

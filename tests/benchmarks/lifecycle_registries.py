@@ -1,4 +1,4 @@
-"""The registries that `lifecycle_hot_swap` compares: the post-mortem's, its patched form, and ours."""
+"""The registries that `lifecycle_hot_swap` compares: the post-mortem's, its patched form in two orders, and ours."""
 
 from __future__ import annotations
 
@@ -70,11 +70,13 @@ class ModelNotFound(Exception):
 class Patched:
     """The post-mortem's remedy: references counted under a lock, a drain that polls, clients that try again.
 
-    It loads outside its lock. Go's is a RWMutex; these sections are so short that readers need not share them.
+    A switch drains and unloads the old model, then loads the new one, and meanwhile there is none: with this remedy the
+    post-mortem still had a p99 of 340 ms, which is that of requests that waited. It loads outside its lock. Go's is a
+    RWMutex; these sections are so short that readers need not share them.
     """
 
-    def __init__(self, loader: GraphLoader, paths: dict[str, Path], *, roomy: bool) -> None:
-        self._loader, self._paths, self._roomy = loader, paths, roomy
+    def __init__(self, loader: GraphLoader, paths: dict[str, Path], *, roomy: bool) -> None:  # noqa: ARG002 - see below
+        self._loader, self._paths = loader, paths
         self._lock = threading.Lock()  # protects everything below
         self._models = {"A": loader.load_model(paths["A"])}
         self._refs: Counter[str] = Counter()
@@ -108,16 +110,15 @@ class Patched:
             return name, self._models[name]
 
     def switch(self, name: str) -> None:
-        """Load the new one first only if there is room for both."""
-        old = self._active
-        if not self._roomy:
-            self._unload(old)
+        """Unload the old one, then load the new one, whatever there is room for."""
+        self._unload(self._active)
+        self._load(name)
+
+    def _load(self, name: str) -> None:
         model = self._loader.load_model(self._paths[name])
         with self._lock:
             self._models[name] = model
             self._active = name
-        if self._roomy:
-            self._unload(old)
 
     def _unload(self, name: str) -> None:
         with self._lock:
@@ -135,6 +136,16 @@ class Patched:
     def close(self) -> None:
         """Unload the active one."""
         self._unload(self._active)
+
+
+class PatchedBeside(Patched):
+    """The same with the order that room for both allows, which the post-mortem doesn't speak of."""
+
+    def switch(self, name: str) -> None:
+        """Load the new one, then unload the old one."""
+        old = self._active
+        self._load(name)
+        self._unload(old)
 
 
 class Replace:
