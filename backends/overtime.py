@@ -33,7 +33,7 @@ class Overtime:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
-        self._starting = threading.Lock()  # protects the list; nothing is taken under it
+        self._starting = threading.Lock()  # protects the three above; nothing is taken under it
 
     def run(self, work: Callable[[], T], deadline: Deadline, *, finally_do: Callable[[], object] = _nothing) -> T:
         """Return what `work` returns, or raise what it raises; leave it alone once the deadline has passed.
@@ -77,12 +77,14 @@ class Overtime:
             self._calls.put(None)
 
     def _hand_over(self, call: Callable[[], None]) -> None:
-        self._calls.put(call)
         with self._starting:
+            if self._threads and not any(thread.is_alive() for thread in self._threads):  # in a forked child
+                self._calls, self._idle, self._threads = SimpleQueue(), threading.Semaphore(0), []
             if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
                 thread = threading.Thread(target=self._serve, name="backends-overtime", daemon=True)
                 thread.start()
                 self._threads.append(thread)
+            self._calls.put(call)  # last: a call whose thread can't be started is nobody's
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:

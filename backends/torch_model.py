@@ -61,9 +61,15 @@ class Workers:
         usual = torch.get_num_threads()
         self._pool = ThreadPoolExecutor(cores, "torch", torch.set_num_threads, (1,))
         gate = threading.Barrier(cores)
-        list(self._pool.map(lambda _: gate.wait(), range(cores)))
-        # The setting is a thread's own, but also the first value of all threads to come: give that back.
-        torch.set_num_threads(usual)
+        try:
+            list(self._pool.map(lambda _: gate.wait(), range(cores)))
+        except BaseException:  # no thread to be had, or an interrupt: those at the gate would wait for ever
+            gate.abort()
+            self._pool.shutdown()
+            raise
+        finally:
+            # The setting is a thread's own, but also the first value of all threads to come: give that back.
+            torch.set_num_threads(usual)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Run a function on one of the threads."""

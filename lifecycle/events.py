@@ -152,11 +152,11 @@ class Notifier:
         if not callable(hook):
             raise InvalidInput(f"hook is {hook!r}: give a function of one event")
         with self._changed:
-            self._hooks = (*self._hooks, hook)
             if self._thread is None and not self._closed:
                 thread = threading.Thread(target=self._deliver, name="lifecycle-events", daemon=True)
                 thread.start()
                 self._thread = thread  # once it runs: one that could not be started can't be joined
+            self._hooks = (*self._hooks, hook)
 
     def publish(self, event: Event) -> None:
         """Queue an event for the hooks; never waits for one."""

@@ -98,11 +98,11 @@ class Chain:
         failed: list[Exception] = []
         left: _Step | None = None
         for step in self._in_turn():
-            if left is not None or step is not self._steps[0]:
-                self._tell(left or self._steps[0], step, failed[-1] if failed else None)
-                timeout_s = max(0.0, until - self.manager.clock())
-            left = step
             try:
+                if left is not None or step is not self._steps[0]:
+                    self._tell(left or self._steps[0], step, failed[-1] if failed else None)
+                    timeout_s = max(0.0, until - self.manager.clock())
+                left = step
                 answer = self._attempt(step, work, timeout_s, deadline)
             except Exception as error:  # noqa: BLE001 - it is kept, and raised below unless another backend answers
                 failed.append(error)

@@ -170,7 +170,10 @@ class Keeper(Mailbox):
             for number in closing:
                 self._shut(self.handles[number])
             shut |= closing
-            if all(self.handles[number].refs <= seen.generations[number].refs for number in closing):
+            counts = [(self.handles[number].refs, seen.generations[number].refs) for number in closing]
+            if all(now_open <= planned for now_open, planned in counts):
+                if any(now_open < planned for now_open, planned in counts):
+                    self.send(self.tick)  # a lease ended before its gate was watched, so nobody else tells of it
                 return new, effects
 
     def _shut(self, handle: ModelHandle) -> None:

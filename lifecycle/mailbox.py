@@ -27,7 +27,7 @@ class Mailbox(ABC):
         self._mail: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_running = False
-        self._starting = threading.Lock()  # protects the two above, and nothing is taken under it
+        self._starting = threading.Lock()  # protects the two above and `post`; nothing else is taken under it
 
     @abstractmethod
     def tick(self) -> None:
@@ -43,7 +43,10 @@ class Mailbox(ABC):
         """Return whether nothing more can come of what the thread keeps."""
 
     def send(self, mail: Callable[[], object]) -> None:
-        """Have something called soon; waits for nothing, takes no lock."""
+        """Have something called soon; waits for nothing, takes no lock. It may be read late, or never once all is over.
+
+        Whoever means to wait for an answer uses `post`.
+        """
         self._mail.put(mail)
 
     def call(self, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the function returns
@@ -58,18 +61,17 @@ class Mailbox(ABC):
                 outcome.extend((None, error))
             done.set()
 
-        self.ensure_thread()
-        self._mail.put(run)
+        self.post(run)
         done.wait()
         value, error = outcome
         if error is not None:
             raise error
         return value
 
-    def ensure_thread(self) -> None:
-        """Start the thread if there is none: at first, after a fork, or when a closed manager is asked again.
+    def post(self, mail: Callable[[], object]) -> None:
+        """Have something called soon for certain, by a thread that is started if there is none.
 
-        Whoever means to wait for an answer calls it first.
+        There is none at first, after a fork, and when a closed manager is asked again.
 
         Raises:
             RuntimeError: this is the thread itself (a finalizer that ran here asks), and would wait for itself.
@@ -81,6 +83,7 @@ class Mailbox(ABC):
                 self._is_running = True
                 self._thread = threading.Thread(target=self._run, name="lifecycle-keeper", daemon=True)
                 self._thread.start()
+            self._mail.put(mail)  # under the lock, so that the thread doesn't end before it has read it
 
     def join_thread(self) -> None:
         """Wait for the thread to end, if it has nothing left to do."""
@@ -104,5 +107,7 @@ class Mailbox(ABC):
 
     def _ends(self) -> bool:
         with self._starting:
+            if threading.current_thread() is not self._thread:  # an interrupted start: another took its place
+                return True
             self._is_running = not (self.is_finished and self._mail.empty())
             return not self._is_running

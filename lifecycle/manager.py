@@ -84,8 +84,7 @@ class ModelManager(Registrar):
             ModelNotRegistered: there is no such ref; nothing is prefetched.
         """
         keys = tuple(dict.fromkeys(map(self.key_of, refs)))
-        self._keeper.ensure_thread()
-        self._keeper.send_event(signals.Prefetch(keys))
+        self._keeper.post(lambda: self._keeper.happen(signals.Prefetch(keys)))
 
     def unload(self, ref: ModelRef, *, drain_timeout_s: float = 30.0) -> None:
         """Unload the ref's instance, for all refs that share it, and return when its bytes are free.
@@ -207,7 +206,10 @@ class ModelManager(Registrar):
         Raises:
             ModelNotRegistered: there is no such ref.
         """
-        return report.model_status(self._keeper, self.key_of(ref), self.clock())
+        key, state = self.key_of(ref), self._keeper.state
+        if key not in state.models:  # it is being forgotten at this moment
+            raise errors.ModelNotRegistered(f"no model '{ref}' is registered any more")
+        return report.model_status(self._keeper, state, key, self.clock())
 
     def waiting(self) -> tuple[Waiter, ...]:
         """Return the callers that wait for room or for a load, the first in the queue first."""
@@ -219,8 +221,7 @@ class ModelManager(Registrar):
 
     def ping(self, answer: Callable[[], object]) -> None:
         """Have the manager's own thread call `answer` soon, as a sign that it lives; waits for nothing."""
-        self._keeper.ensure_thread()
-        self._keeper.send(answer)
+        self._keeper.post(answer)
 
     def snapshot(self) -> ManagerSnapshot:
         """Return the budget, every model and the counters, as one immutable value; stops nobody."""

@@ -148,9 +148,8 @@ def _leases(state: State, generation: Generation) -> int:
     return generation.refs + sum(generation.number in (entry.generations or ()) for entry in state.queue)
 
 
-def model_status(keeper: Keeper, key: InstanceKey, now: float) -> ModelStatus:
-    """Return one instance's status, as of the last step, with its leases and hits as of now."""
-    state = keeper.state
+def model_status(keeper: Keeper, state: State, key: InstanceKey, now: float) -> ModelStatus:
+    """Return one instance's status, as of a state that knows it, with its leases and hits as of now."""
     generations = [g for g in state.generations.values() if g.key == key]
     handles = [handle for handle in keeper.handles.copy().values() if handle.key == key]
     resident = next((g for g in generations if g.is_open), None)
@@ -192,7 +191,7 @@ def snapshot(keeper: Keeper, now: float) -> ManagerSnapshot:
         by_backend=MappingProxyType(by_backend),
         by_tenant=MappingProxyType(by_tenant(state)),
         residue=MappingProxyType(dict(keeper.residue.by_backend)),
-        models=tuple(model_status(keeper, key, now) for key in state.models),
+        models=tuple(model_status(keeper, state, key, now) for key in state.models),
         counters=keeper.tally.counters(keeper.handles.copy().values(), dropped_events=keeper.notifier.dropped),
     )
 

@@ -57,8 +57,7 @@ class Wait:
 
     def begin(self) -> None:
         """Send the request."""
-        self._keeper.ensure_thread()
-        self._keeper.send(self._ask)
+        self._keeper.post(self._ask)
 
     def _ask(self) -> None:
         try:

@@ -83,7 +83,11 @@ class Watchdog:
         silent_s = 0.0 if asked_at is None else now - asked_at
         if asked_at is None:
             self._asked_at = now
-            self._manager.ping(self._answer)
+            try:
+                self._manager.ping(self._answer)
+            except BaseException:  # nobody was asked, so no answer is missing
+                self._asked_at = None
+                raise
         stalled_s = self._look(now)
         if max(stalled_s, silent_s) < self._stall_s:
             self._is_told = False

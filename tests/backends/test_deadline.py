@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -135,11 +136,11 @@ def test_alarm_rings_in_order_when_its_time_comes_and_not_when_the_block_was_lef
     alarm, rung, last = Alarm(), [], threading.Event()
     with alarm.set(0.005, lambda: rung.append("left")):
         pass
-    with (
-        alarm.set(0.02, last.set),
-        alarm.set(0.01, lambda: rung.append("second")),
-        alarm.set(0.0, lambda: rung.append("first")),
-    ):
+    with ExitStack() as sets:
+        with alarm._changed:  # so that none rings before all are set, however long that takes
+            sets.enter_context(alarm.set(0.02, last.set))
+            sets.enter_context(alarm.set(0.01, lambda: rung.append("second")))
+            sets.enter_context(alarm.set(0.0, lambda: rung.append("first")))
         assert last.wait(FAR_S)
     assert rung == ["first", "second"]
 
@@ -152,10 +153,10 @@ def test_work_goes_on_and_is_bounded_when_callers_have_left() -> None:
         begun.release()
         assert gate.wait(FAR_S)
 
+    passes_when_begun = Deadline(0.0, lambda: 0.0 if begun.acquire(timeout=FAR_S) else -FAR_S)
     for number in range(2):
         with pytest.raises(DeadlineExceeded, match="goes on by itself"):
-            overtime.run(work, Deadline.after(0.01), finally_do=lambda number=number: finished.append(number))
-        assert begun.acquire(timeout=FAR_S)
+            overtime.run(work, passes_when_begun, finally_do=lambda number=number: finished.append(number))
     assert finished == []
     with pytest.raises(DeadlineExceeded, match="one of 2 threads"):
         overtime.run(work, Deadline.after(0.01), finally_do=lambda: finished.append("never begun"))
@@ -169,3 +170,33 @@ def test_work_goes_on_and_is_bounded_when_callers_have_left() -> None:
         thread.join()
     assert sorted(map(str, finished)) == ["0", "1", "failed", "never begun"]
     assert not begun.acquire(blocking=False)
+
+
+def test_work_finds_all_threads_when_one_could_not_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that was refused for want of a thread leaves nothing: two later ones run side by side."""
+    overtime, both = Overtime(most=4), threading.Barrier(2)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="can't start"):
+                overtime.run(int, Deadline.after(FAR_S))
+    beside = threading.Thread(target=lambda: overtime.run(lambda: both.wait(30), Deadline.after(FAR_S)), daemon=True)
+    beside.start()
+    assert overtime.run(lambda: both.wait(30), Deadline.after(FAR_S)) in {0, 1}
+    beside.join()
+    overtime.close()
+
+
+def test_work_finds_threads_when_its_process_was_forked() -> None:
+    """A child has none of its parent's threads, but what they were counted by: it starts its own."""
+    overtime = Overtime()
+    assert overtime.run(lambda: 1, Deadline.after(FAR_S)) == 1
+    overtime.close()
+    for thread in overtime._threads:
+        thread.join()  # as a fork leaves them
+    assert overtime.run(lambda: 2, Deadline.after(30)) == 2
+    overtime.close()

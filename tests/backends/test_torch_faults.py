@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from typing import Any
 
 import numpy as np
@@ -120,3 +121,21 @@ def test_child_is_told_when_the_model_was_loaded_before_a_fork(
     monkeypatch.setattr(os, "getpid", lambda: -1)
     with pytest.raises(InferenceError, match="forked"):
         model.embed(["csv"], kind="passage")
+
+
+def test_no_thread_is_left_waiting_when_another_can_not_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that wait for the rest end, so that the process can."""
+    torch_model = pytest.importorskip("backends.torch_model", reason="needs PyTorch")
+    start, started = threading.Thread.start, []
+
+    def refuse_the_second(thread: threading.Thread) -> None:
+        started.append(thread)
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_the_second)
+    with pytest.raises(RuntimeError, match="can't start"):
+        torch_model.Workers(4)
+    started[0].join(30)
+    assert not started[0].is_alive()

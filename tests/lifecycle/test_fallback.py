@@ -324,7 +324,7 @@ def test_lease_is_kept_until_the_work_ends_when_its_caller_has_left(house: House
     chain = house.chain(one)
     assert chain.run(ran, deadline=Deadline.after(60.0)) == ("one", "cpu:fake")
     with pytest.raises(DeadlineExceeded):
-        chain.run(ran, deadline=Deadline.after(0.01))
+        chain.run(ran, deadline=Deadline.after(0.2))  # time for it to begin
     assert house.manager.status(chain.ref).leases == 1
     unload = Call(lambda: house.manager.unload(chain.ref))
     gate.set()

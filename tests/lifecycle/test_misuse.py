@@ -270,23 +270,3 @@ def test_close_is_one_when_many_threads_close(bench: MakeBench) -> None:
     for close in closes:
         close.result()
     assert b.loader.done["A", "close"] == 1
-
-
-def test_close_returns_when_another_close_is_starting_the_keeper(
-    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A keeper's thread that is made but not running yet is left to the caller that starts it; it was joined once."""
-    b = bench(1)
-    b.manager.close()
-    start = threading.Thread.start
-    joined: list[str] = []
-
-    def start_late(thread: threading.Thread) -> None:
-        if thread.name == "lifecycle-keeper":
-            b.manager._keeper.join()  # what another close does at this moment
-            joined.append(thread.name)
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", start_late)
-    b.manager.close()
-    assert set(joined) == {"lifecycle-keeper"}
