@@ -16,13 +16,7 @@ from vectorsearch.index.opening import check_settings, open_indexes
 from vectorsearch.storage.errors import DimensionMismatch, NonFiniteVector, SettingsMismatch
 from vectorsearch.storage.new_vectors import NewVectors
 from vectorsearch.storage.records import check_dims, content_digest, existing_ids, to_records
-from vectorsearch.storage.settings import (
-    CollectionSettings,
-    agree_settings,
-    changed_embed,
-    embed_of,
-    stored_settings,
-)
+from vectorsearch.storage.settings import CollectionSettings, agree_settings, changed_embed, embed_of, stored_settings
 from vectorsearch.storage.store import Store
 from vectorsearch.upkeep import Upkeep
 
@@ -262,9 +256,11 @@ class Collection:
 
     def exchange_vectors(self, new: NewVectors, *, embed: str, dim: int, make: Make) -> int:
         """Put another model's vectors in the place of all; see `NewVectors.exchange`."""
-        n_vectors = new.exchange(meta=changed_embed(self._store.meta(), embed, dim), make=make)
-        self._settings = replace(self._settings, embed=embed, dim=dim)
-        return n_vectors
+        try:
+            return new.exchange(meta=changed_embed(self._store.meta(), embed, dim), make=make)
+        finally:  # what is stored decides: an interrupt may come just after the commit
+            if embed_of(self._store.meta()) == embed:
+                self._settings = replace(self._settings, embed=embed, dim=dim)
 
     @property
     def upkeep(self) -> Upkeep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -64,6 +65,7 @@ class Database(Searching, Tenancy):
         self._models = models
         self._space = EmbeddingSpace(embedder)
         self._resources = resources  # what closing closes, the collection first
+        self._closing = threading.RLock()  # held while it is closed, so that a second call returns when all is done
         self._writer = Writer(collection, models, self._space)
         cache = ScoreCache(rerank_cache_nbytes) if rerank_cache_nbytes else None
         Tenancy.__init__(self, models.tenant, registration, tenants)
@@ -266,7 +268,8 @@ class Database(Searching, Tenancy):
 
     def close(self) -> None:
         """Write derived files, unload the models and release the lock; closing again is harmless."""
-        self._resources.close()
+        with self._closing:
+            self._resources.close()
 
     def __enter__(self) -> Self:
         return self

@@ -32,10 +32,22 @@ def reindex(
     Searches and writes go on with the old model meanwhile. Each chunk is kept beside the store, so a run that was cut
     off goes on where it stopped. At the end the vectors are exchanged in one transaction; whoever searches or writes
     then waits for it, and the dense index is built again by the next search. `progress(done, total)` counts documents.
+    A second call waits for the first.
 
     Raises:
         VectorSearchError: the model failed, or the store can't be written; the old vectors stay.
     """
+    with space.reindexing:  # they would share one file
+        return _reindex(collection, models, space, embedder, progress or (lambda _done, _total: None))
+
+
+def _reindex(
+    collection: Collection,
+    models: Models,
+    space: EmbeddingSpace,
+    embedder: ModelSpec,
+    progress: Callable[[int, int], None],
+) -> int:
     collection.check_writable()
     new = collection.new_vectors(digest_of(embedder))
     encoder = models.encoder(embedder, "bulk")
@@ -49,7 +61,7 @@ def reindex(
     while chunk := new.next_texts(config.EMBED_CHUNK_DOCUMENTS):
         new.append([row for row, _ in chunk], make([text for _, text in chunk]))
         done += len(chunk)
-        if progress is not None:
-            progress(done, max(done, total))
-    with space.exchange(embedder):
-        return collection.exchange_vectors(new, embed=models.fingerprint_of(embedder), dim=dim, make=make)
+        progress(done, max(done, total))
+    embed = models.fingerprint_of(embedder)
+    with space.exchange(embedder, is_done=lambda: collection.settings.embed == embed):
+        return collection.exchange_vectors(new, embed=embed, dim=dim, make=make)

@@ -27,8 +27,9 @@ class EmbeddingSpace:
 
     def __init__(self, embedder: ModelSpec | None) -> None:
         self._embedder = embedder
+        self.reindexing = threading.Lock()  # one at a time; the database's other locks are taken inside it
         self._exchanges = 0  # odd while one is going on
-        self._settled = threading.Condition()  # protects the two above; a leaf: nothing is called while it is held
+        self._settled = threading.Condition()  # protects that and the embedder; a leaf: nothing is called under it
 
     @property
     def embedder(self) -> ModelSpec | None:
@@ -51,14 +52,18 @@ class EmbeddingSpace:
                 return result
 
     @contextmanager
-    def exchange(self, embedder: ModelSpec) -> Iterator[None]:
-        """Let searches wait for the length of a `with` block that exchanges the vectors; on an error all stays."""
+    def exchange(self, embedder: ModelSpec, is_done: Callable[[], bool]) -> Iterator[None]:
+        """Let searches wait for the length of a `with` block that exchanges the vectors.
+
+        `is_done()` tells at its end whether they are exchanged: an error doesn't, since an interrupt may come later.
+        """
         with self._settled:
             self._exchanges += 1
         try:
             yield
-            self._embedder = embedder
         finally:
+            if is_done():
+                self._embedder = embedder
             with self._settled:
                 self._exchanges += 1
                 self._settled.notify_all()

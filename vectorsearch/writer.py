@@ -51,7 +51,10 @@ class Writer:
                 written += self._write_chunk(chunk, on_conflict)
         except BaseException as exc:  # the rows' own iterator may raise anything; it goes on as it is
             if written:
-                exc.add_note(f"{written} documents before this chunk are stored, and nothing of the chunk itself")
+                of_this = (
+                    "nothing" if isinstance(exc, Exception) else "all or nothing"
+                )  # an interrupt may meet the commit
+                exc.add_note(f"{written} documents before this chunk are stored, and {of_this} of the chunk itself")
             raise
         return written
 

@@ -92,7 +92,7 @@ def test_retrieval_waits_for_no_reranker_when_the_set_is_cold(open_database: Ope
             threading.Event().wait(0.001)
         reranker_may_load.set()
 
-    helper = threading.Thread(target=release_when_encoded)
+    helper = threading.Thread(target=release_when_encoded, daemon=True)
     helper.start()
     result = db.search("gamma", rerank=True)
     helper.join()

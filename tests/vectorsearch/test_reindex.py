@@ -13,6 +13,7 @@ from backends.errors import InferenceError, InvalidInput
 from backends.fake_backend import fake_spec
 from vectorsearch.errors import SettingsMismatch, VectorSearchError
 from vectorsearch.space import EmbeddingSpace
+from vectorsearch.storage import failpoints
 from vectorsearch.storage.new_vectors import FILE_NAME, NewVectors
 
 from .conftest import EMBEDDER, RERANKER, fake_backend
@@ -112,6 +113,48 @@ def test_another_models_vectors_are_thrown_away_when_a_third_model_is_asked_for(
         check(db, 10, 32)
 
 
+def test_the_new_vectors_count_when_the_exchange_is_interrupted_after_its_commit(tmp_path: Path) -> None:
+    """What is stored decides which model queries and documents are embedded with, not that something was raised."""
+    with vs.open(tmp_path / "db", embed=EMBEDDER, backend=fake_backend().name) as db:
+        db.add(docs(20))
+
+        def interrupt() -> None:
+            failpoints.disarm_all()
+            raise KeyboardInterrupt
+
+        failpoints.arm("store.after_commit", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            db.reindex(embed=OTHER)
+        assert db.embedder == OTHER
+        db.add(docs(5, start=20))
+        check(db, 25, 32)
+        assert db.reindex(embed=EMBEDDER) == 25
+        check(db, 25, 64)
+
+
+def test_two_runs_take_turns_when_they_are_asked_for_at_once(tmp_path: Path) -> None:
+    """They would share one file: the second begins when the first is done, and its model is the one that stays."""
+    third = fake_spec("third-embedder", dim=32)
+    with vs.open(tmp_path / "db", embed=EMBEDDER, backend=fake_backend().name) as db:
+        db.add(docs(600))
+        order: list[str] = []
+        second = threading.Thread(
+            target=lambda: db.reindex(embed=third, progress=lambda done, _: order.append(f"third {done}")), daemon=True
+        )
+
+        def start_the_second(done: int, _: int) -> None:
+            order.append(f"other {done}")
+            if done == 256:
+                second.start()
+                second.join(0.05)  # it would be done with its first chunk by then
+
+        db.reindex(embed=OTHER, progress=start_the_second)
+        second.join(WAIT_S)
+        assert order == [f"{name} {done}" for name in ("other", "third") for done in (256, 512, 600)]
+        assert db.embedder == third
+        check(db, 600, 32)
+
+
 def test_the_old_vectors_stay_when_the_exchange_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure in the last transaction leaves the old model, its vectors and its searches as they were."""
     with vs.open(tmp_path / "db", embed=EMBEDDER, backend=fake_backend().name) as db:
@@ -190,7 +233,7 @@ def test_work_is_done_again_when_the_model_was_exchanged_under_it() -> None:
     def work(embedder: object) -> object:
         seen.append(embedder)
         if len(seen) == 1:
-            with space.exchange(OTHER):
+            with space.exchange(OTHER, is_done=lambda: True):
                 pass
             raise VectorSearchError("half and half")
         return embedder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from vectorsearch.index.base import BuildsAside, DerivedIndex
@@ -11,7 +12,7 @@ from vectorsearch.storage import manifest
 from vectorsearch.storage.errors import DatabaseClosed, IndexUnwritable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from vectorsearch.index.base import Advance
@@ -65,8 +66,7 @@ class Keeper(Generic[I]):
 
     def complete(self, advance: Advance | None = None) -> I:
         """Return the index with every change in it and its heavy part made, by this thread or after waiting for it."""
-        self._wait_for_builder()
-        with self._lock:
+        with self._without_builder():
             index = self._caught_up(advance or _ignore, build=True)
             if isinstance(index, BuildsAside) and index.outgrown:
                 self._apply(index, advance or _ignore, build=True)
@@ -98,8 +98,7 @@ class Keeper(Generic[I]):
         Raises:
             IndexUnwritable: the files can't be written.
         """
-        self._wait_for_builder()
-        with self._lock:
+        with self._without_builder():
             self._index = None  # if this fails, the next search starts over
             if self._folder is not None and not self._store.read_only:
                 shutil.rmtree(self._folder, ignore_errors=True)
@@ -153,8 +152,7 @@ class Keeper(Generic[I]):
     def close(self) -> None:
         """Let go of the index without writing anything; a second call does nothing."""
         self._stopping.set()
-        self._wait_for_builder()
-        with self._lock:
+        with self._without_builder():
             self._index = None
         self._budget.leave(self)
 
@@ -226,10 +224,15 @@ class Keeper(Generic[I]):
         finally:
             self._builder = None
 
-    def _wait_for_builder(self) -> None:
-        with self._lock:  # under which it is started
-            builder = self._builder
-        if builder is not None:
+    @contextmanager
+    def _without_builder(self) -> Iterator[None]:
+        """Hold the lock at a moment when no builder is at work, which could swap in what it began before."""
+        while True:
+            with self._lock:  # under which it is started
+                builder = self._builder
+                if builder is None:
+                    yield
+                    return
             builder.join()
 
 

@@ -13,7 +13,7 @@ from vectorsearch.storage.lock import WriterLock
 from vectorsearch.storage.pool import ReadPool
 from vectorsearch.storage.schema import check_connection, connect, holds_database, prepare_writer, reachable, translated
 from vectorsearch.storage.snapshot import Snapshot
-from vectorsearch.storage.statements import dim_of, meta_of
+from vectorsearch.storage.statements import dim_of, meta_of, seq_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -65,7 +65,7 @@ class Connections:
         if not self.read_only and not self.closed:
             return self._seq  # this process is the only writer, so no query is needed
         with self.reading() as conn:
-            return int(conn.execute("SELECT seq FROM state").fetchone()[0])
+            return seq_of(conn)
 
     @property
     def closed(self) -> bool:
@@ -150,7 +150,7 @@ class Connections:
         else:
             self._writer = connect(self.folder, read_only=False)
             prepare_writer(self._writer, self.folder, durable=durable)
-            self._seq = int(self._writer.execute("SELECT seq FROM state").fetchone()[0])
+            self._seq = seq_of(self._writer)
         self.uuid = self.meta()["uuid"]
 
     def check_writable(self) -> None:
@@ -175,7 +175,8 @@ class Connections:
     def transaction(self, *, attach: Path | None = None) -> Iterator[sqlite3.Connection]:
         """Lend the writing connection inside a transaction that is committed at the block's end, or undone.
 
-        `attach` names another SQLite file, whose tables are then those of `attached`.
+        `attach` names another SQLite file, whose tables are then those of `attached`. An interrupt that comes with the
+        commit is raised though all is committed; what this object knows is read back in every case.
         """
         self.check_writable()
         with self._write_lock, translated(self.folder):
@@ -184,11 +185,13 @@ class Connections:
                 raise DatabaseClosed("the database is closed: open it again")
             if attach is not None:
                 conn.execute("ATTACH DATABASE ? AS attached", (str(attach),))
-            conn.execute("BEGIN IMMEDIATE")
             try:
+                conn.execute("BEGIN IMMEDIATE")
+                self._seq = seq_of(conn)
                 yield conn
                 failpoints.reach("store.before_commit")
                 conn.execute("COMMIT")
+                failpoints.reach("store.after_commit")
             except BaseException:
                 if conn.in_transaction:
                     conn.execute("ROLLBACK")
@@ -196,6 +199,4 @@ class Connections:
             finally:
                 if attach is not None:
                     conn.execute("DETACH DATABASE attached")
-            self._seq = int(conn.execute("SELECT seq FROM state").fetchone()[0])
-            self._known_dim = dim_of(conn)
-            failpoints.reach("store.after_commit")
+                self._seq, self._known_dim = seq_of(conn), dim_of(conn)

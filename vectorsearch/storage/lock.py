@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from vectorsearch.storage.errors import DatabaseLocked
@@ -58,8 +59,9 @@ class WriterLock:
                 "close it there, or open it here with read_only=True"
             ) from exc
         # The first byte is what Windows locks, so the holder's number starts at the second.
-        os.ftruncate(self._descriptor, 0)
-        os.write(self._descriptor, f" {os.getpid()}\n".encode())
+        with suppress(OSError):  # on a full disk nobody is told who holds it
+            os.ftruncate(self._descriptor, 0)
+            os.write(self._descriptor, f" {os.getpid()}\n".encode())
 
     def release(self) -> None:
         """Give the lock back; a second call does nothing."""

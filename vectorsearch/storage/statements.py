@@ -49,6 +49,11 @@ def advance(conn: sqlite3.Connection, seq: int, *, documents: int = 0, vectors: 
     )
 
 
+def seq_of(conn: sqlite3.Connection) -> int:
+    """Return the number of the last change."""
+    return int(conn.execute("SELECT seq FROM state").fetchone()[0])
+
+
 def dim_of(conn: sqlite3.Connection) -> int | None:
     """Return the length of the vectors, None until there is one."""
     stored = conn.execute("SELECT value FROM meta WHERE key = 'dim'").fetchone()

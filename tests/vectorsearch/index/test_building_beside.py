@@ -53,7 +53,8 @@ class Gate:
 
 def finished(collection: Collection) -> None:
     """Wait until the builder of the dense index has ended."""
-    collection._dense._wait_for_builder()  # what close and flush wait for as well
+    with collection._dense._without_builder():  # what close and flush wait for as well
+        pass
 
 
 def found(collection: Collection, vector: NDArray[np.float32], k: int = 5) -> list[str]:
@@ -120,6 +121,58 @@ def test_the_base_is_there_when_a_collection_is_refreshed_or_flushed(tmp_path: P
         collection.flush()
         info = collection.info()["dense"]
         assert (info["base"], info["tail"]) == (5500, 0)
+
+
+@pytest.mark.parametrize("turn", [1, 2, 3])
+def test_nothing_is_lost_when_a_builder_starts_as_a_refresh_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turn: int
+) -> None:
+    """Another thread starts a builder and writes, just before the refresh gets the lock: what was written is found."""
+    built, go_on = threading.Event(), threading.Event()
+    build_aside = FaissIndex.build_aside
+
+    def held(self: FaissIndex, snapshot: Any, advance: Any) -> Any:
+        base = build_aside(self, snapshot, advance)
+        if threading.current_thread().name == "index-builder":
+            built.set()
+            assert go_on.wait(WAIT_S)
+        return base
+
+    monkeypatch.setattr(FaissIndex, "build_aside", held)
+    with Collection.open(tmp_path / "db", GRAPH) as collection:
+        collection.write(documents(3000))
+        keeper, refreshing, entered = collection._dense, threading.current_thread(), []
+
+        def others_come_first() -> None:
+            collection.dense(vectors(1)[0], 1)  # starts the builder
+            assert built.wait(WAIT_S)
+            collection.write(documents(500, start=3000))
+
+        class Lock:
+            """The keeper's lock; at the refresh's turn others come first."""
+
+            def __enter__(self) -> None:
+                if threading.current_thread() is refreshing and not built.is_set():
+                    entered.append(1)
+                    if len(entered) == turn:
+                        beside = threading.Thread(target=others_come_first)
+                        beside.start()
+                        beside.join()
+                real.acquire()
+                if built.is_set():
+                    go_on.set()  # the builder wants the lock now
+
+            def __exit__(self, *_: object) -> None:
+                real.release()
+
+        real, keeper._lock = keeper._lock, Lock()  # type: ignore[assignment]
+        collection.refresh()
+        keeper._lock = real
+        finished(collection)
+        expected = documents(3000) + (documents(500, start=3000) if built.is_set() else [])
+        lost = [doc.id for doc in expected[::50] if found(collection, doc.vector, 1) != [doc.id]]  # type: ignore[arg-type]
+        assert lost == []
+        assert built.is_set() or turn > 1  # it may take the lock only once
 
 
 def test_a_search_goes_on_when_a_base_cannot_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
