@@ -71,20 +71,14 @@ def give_result(result: ExperimentResult, title: str, *, report: Path | None, as
     """Print the result as JSON or as tables, and write the report if one is wanted.
 
     Raises:
-        InvalidInput: the report can't be written; the result was printed.
+        InvalidInput: the report can't be written; tables were printed, JSON was not, since the error takes its place.
     """
+    if not as_json:
+        print_result(result, title)
+    page = None if report is None else _write_report(result, report)
     if as_json:
         output.print_json(result.to_dict())
-    else:
-        print_result(result, title)
-    if report is None:
-        return
-    try:
-        page = result.report(report)
-    except OSError as exc:
-        reason = exc.strerror or exc
-        raise InvalidInput(f"the report can't be written to {str(report)!r} ({reason}): name another folder") from exc
-    if not as_json:
+    elif page is not None:
         output.out.print(Text(str(page), style="bold"), soft_wrap=True)
 
 
@@ -97,6 +91,14 @@ def print_result(result: ExperimentResult, title: str) -> None:
         output.out.print(Text(legend(result), style="dim"))
     if any(system.cached for system in result.systems):
         output.out.print(Text("Answers of an earlier run with the same data, models and code.", style="dim"))
+
+
+def _write_report(result: ExperimentResult, folder: Path) -> Path:
+    try:
+        return result.report(folder)
+    except OSError as exc:
+        reason = exc.strerror or exc
+        raise InvalidInput(f"the report can't be written to {str(folder)!r} ({reason}): name another folder") from exc
 
 
 def _figures(result: ExperimentResult, title: str) -> Table:

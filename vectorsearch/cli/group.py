@@ -42,7 +42,7 @@ class Group(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as exc:
-            _report(ctx, exc, "interrupted")
+            _report(ctx, exc, str(exc) or "interrupted")
             raise typer.Exit(INTERRUPTED) from exc
         except VectorSearchError as exc:
             _report(ctx, exc)

@@ -8,7 +8,6 @@ import typer
 from rich.text import Text
 
 from vectorsearch.cli import output
-from vectorsearch.cli.group import INTERRUPTED
 from vectorsearch.cli.opening import BackendName, DatabaseFolder, TenantName, fetch_models, open_existing
 
 
@@ -35,8 +34,7 @@ def reindex(
             with output.Meter("embedding", "documents") as meter:
                 vectors = database.reindex(embed=embed, progress=meter.update)
         except KeyboardInterrupt:
-            output.print_error("interrupted: run the same command to go on")
-            raise typer.Exit(INTERRUPTED) from None
+            raise KeyboardInterrupt("interrupted: run the same command to go on") from None
         with output.Meter("building indexes", "rows") as meter:
             database.refresh(progress=meter.update)
         name = database.embedder.name if database.embedder else embed

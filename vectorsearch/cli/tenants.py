@@ -91,7 +91,8 @@ def add(
                 f"change its sizes with `vectorsearch tenants set {name} --db {db}`"
             )
         root.tenant(name, **sizes, **as_given(embed=embed, language=language))
-        _print_tenant(root, name, as_json=as_json)
+        facts = _facts(root, name)
+    _print_tenant(facts, as_json=as_json)
 
 
 @app.command("set")
@@ -110,7 +111,8 @@ def change(
     with open_existing(db, writing=True) as root:
         require_tenant(root.tenants(), db, name)
         root.tenant(name, **sizes)
-        _print_tenant(root, name, as_json=as_json)
+        facts = _facts(root, name)
+    _print_tenant(facts, as_json=as_json)
 
 
 @app.command("list")
@@ -194,10 +196,14 @@ def _row(tenant: TenantInfo, models: int) -> dict[str, Any]:
     return {**asdict(tenant), "models": models}
 
 
-def _print_tenant(root: Database, name: str, *, as_json: bool) -> None:
+def _facts(root: Database, name: str) -> dict[str, Any]:
     row = next(row for row in _rows(root) if row["name"] == name)
-    facts = {**row, "embedder": (embedder := root.tenant(name).embedder) and embedder.name}
+    return {**row, "embedder": (embedder := root.tenant(name).embedder) and embedder.name}
+
+
+def _print_tenant(facts: dict[str, Any], *, as_json: bool) -> None:
+    """Print a tenant, after its database is closed: that may fail, and `--json` gives one document."""
     if as_json:
         output.print_json(facts)
     else:
-        output.print_facts({**facts, "guaranteed_nbytes": row["guaranteed_nbytes"] or None})
+        output.print_facts({**facts, "guaranteed_nbytes": facts["guaranteed_nbytes"] or None})

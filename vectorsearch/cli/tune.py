@@ -77,7 +77,11 @@ def tune(
         with open_existing(db, tenant=tenant, backend=backend, writing=reset) as database:
             if reset:
                 database.defaults = None
-            _show(database, as_json=as_json)
+            kept, told = database.defaults, _told(database)
+        if as_json:
+            output.print_json({"defaults": kept.to_dict() if kept else None})
+        else:
+            output.out.print(told, soft_wrap=True)
         return
     if queries is None or qrels is None:
         raise typer.BadParameter("give --queries FILE and --qrels FILE, or --show or --reset")
@@ -106,21 +110,16 @@ def tune(
     _conclude(result, dry_run=dry_run)
 
 
-def _show(database: Database, *, as_json: bool) -> None:
+def _told(database: Database) -> Text:
+    """Return in words what is stored, and whether it counts."""
     kept = database.defaults
-    if as_json:
-        output.print_json({"defaults": kept.to_dict() if kept else None})
-        return
     if kept is None:
         usual = "words alone" if database.embedder is None else str(built_in(database.embedder))
-        output.out.print(Text(f"nothing is stored: searches are by {usual}"), soft_wrap=True)
-        return
-    output.out.print(Text(str(kept)), soft_wrap=True)
+        return Text(f"nothing is stored: searches are by {usual}")
     plan = database.explain("which defaults").plan
     if "defaults:outdated" in plan.left_out:
-        output.out.print(Text(f"its defaults are {plan.defaults}", style="bold"), soft_wrap=True)
-    else:
-        output.out.print(Text(plan.defaults, style="dim"), soft_wrap=True)
+        return Text.assemble(f"{kept}\n", (f"its defaults are {plan.defaults}", "bold"))
+    return Text.assemble(f"{kept}\n", (plan.defaults, "dim"))
 
 
 def _figures(result: TuneResult, title: str) -> Table:
