@@ -63,7 +63,7 @@ def measure_queries(
 
     Raises:
         MissingExtra: ir-measures is not installed.
-        InvalidInput: a name is of no measure.
+        InvalidInput: a name is of no measure, or of one that can't be computed.
     """
     ir_measures = require_ir_measures()
     parsed = {name: parse_measure(name) for name in names}
@@ -77,19 +77,27 @@ def measure_queries(
         if query in numbers and ranking  # some evaluators divide by the number of results
     }
     values = {each: np.zeros(len(numbers)) for each in parsed.values()}
-    for metric in ir_measures.iter_calc(list(values), judged, run):
-        values[metric.measure][int(metric.query_id) - 1] = metric.value
+    try:
+        for metric in ir_measures.iter_calc(list(values), judged, run):
+            values[metric.measure][int(metric.query_id) - 1] = metric.value
+    except Exception as exc:  # the evaluators under the library raise any kind, of parameters that they can't take
+        raise InvalidInput(f"{', '.join(names)} can't be computed ({exc!r}): check the measures' parameters") from exc
     return {name: values[each] for name, each in parsed.items()}
 
 
 def canonical_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names as ir-measures writes them, each once: "NDCG@10" is "nDCG@10".
 
+    Each is tried on one query, so that what can't be computed is found out before a long run and not after it.
+
     Raises:
         MissingExtra: ir-measures is not installed.
-        InvalidInput: a name is of no measure.
+        InvalidInput: a name is of no measure, or of one that can't be computed.
     """
-    return tuple(dict.fromkeys(str(parse_measure(name)) for name in names))
+    canonical = tuple(dict.fromkeys(str(parse_measure(name)) for name in names))
+    for name in canonical:
+        measure_queries({"q": ["d"]}, {"q": {"d": 1}}, names=[name])
+    return canonical
 
 
 def deepest_cutoff(names: Iterable[str]) -> int:
@@ -118,8 +126,8 @@ def parse_measure(name: str) -> Any:  # noqa: ANN401 -- ir-measures has no type 
         supported = ir_measures.DefaultPipeline.supports(parsed)
     except KeyError as exc:
         raise InvalidInput(f"measure {name!r} is unknown to ir-measures: nDCG@10, RR@10, R@100, AP are usual") from exc
-    except (SyntaxError, ValueError, AssertionError) as exc:
-        raise InvalidInput(f"measure {name!r} can't be used: {exc}") from exc
+    except (SyntaxError, ValueError, TypeError, AssertionError, RecursionError, MemoryError) as exc:
+        raise InvalidInput(f"measure {name!r} can't be used: {str(exc) or type(exc).__name__}") from exc
     if not supported:
         raise InvalidInput(f"measure {name!r} needs a package of ir-measures that is not installed here")
     return parsed

@@ -102,12 +102,24 @@ def test_a_parsed_measure_is_the_librarys_when_its_parser_works() -> None:
         ("nDCG@os.getpid()", "can't be used"),
         ("alpha_nDCG@10", "not installed"),
         ("AP(colour=1)", "colour"),
+        ("nDCG@{[]}", "unhashable"),
+        ("-" * 100_000 + "1", "can't be used"),
+        ("nDCG@" + "+".join(["1"] * 20_000), "can't be used"),
     ],
 )
 def test_a_name_is_refused_when_it_is_of_no_measure(name: str, told: str) -> None:
     """The error holds the name and the reason; what would end the process in the library is among them."""
     with pytest.raises(InvalidInput, match=told):
         parse_measure(name)
+
+
+@pytest.mark.parametrize("name", ["AP(rel=99999999999)", "nDCG@True", "nDCG@99999999999999999999"])
+def test_a_name_is_refused_when_its_measure_can_not_be_computed(name: str) -> None:
+    """What the evaluator can't take is found out when measures are named, and an error of this library either way."""
+    with pytest.raises(InvalidInput, match="check the measures' parameters"):
+        canonical_names(["AP", name])
+    with pytest.raises(InvalidInput, match="check the measures' parameters"):
+        measure({"q": ["a"]}, {"q": {"a": 1}}, names=[name])
 
 
 def test_names_are_unique_when_aliases_meet() -> None:
