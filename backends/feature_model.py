@@ -228,7 +228,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / _CONFIG_FILE
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         raise InvalidModel(f"can't read {path}: {exc}") from exc
     kinds = {"hidden_size": int, "language": str | None, "analysis": str}
     wrong = not isinstance(config, dict) or config.get("model_type") != MODEL_TYPE

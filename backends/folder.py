@@ -169,7 +169,7 @@ def _json(path: Path, default: Any = {}) -> Any:  # noqa: ANN401, B006  (any JSO
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return default
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         raise InvalidModel(f"can't read {path}: {exc}") from exc
 
 
@@ -185,7 +185,7 @@ def _recall(memory: Path) -> tuple[ModelSpec, list[str]] | None:
     try:
         stored = json.loads(memory.read_text(encoding="utf-8"))
         return ModelSpec(**stored["spec"] | {"folder": Path(stored["spec"]["folder"])}), stored["covered"]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None  # not there, or written by another version: read the folder again
 
 

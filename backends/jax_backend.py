@@ -134,7 +134,7 @@ def layers_of(spec: ModelSpec) -> int:
     """Return the model's layers by its config.json; those of a usual small model if that doesn't say."""
     try:
         config = json.loads((spec.folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return _LAYERS
     stated = config.get("num_hidden_layers") if isinstance(config, dict) else None
     return stated if isinstance(stated, int) and stated > 0 else _LAYERS

@@ -90,7 +90,7 @@ def operators(path: Path) -> frozenset[str]:
     try:
         memory = cache_dir() / "operators" / f"{state_key([path])}.json"
         return frozenset(json.loads(memory.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         found = frozenset(operator_name(node) for node in parse(path).graph.node)
     try:
         write_atomically(memory, json.dumps(sorted(found)))

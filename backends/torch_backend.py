@@ -185,7 +185,7 @@ def _config(folder: Path) -> Mapping[str, Any]:
         found: Mapping[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         raise InvalidModel(f"can't read {folder / 'config.json'}: {exc}") from exc
     return found
 

@@ -152,7 +152,7 @@ def read(spec: ModelSpec, backend: str) -> Profile | None:
         is_current = all(_version(name) == version for name, version in profile.packages.items())
         is_same = (profile.digest, profile.backend, profile.machine) == (spec.digest, backend, machine())
         is_valid = is_current and is_same and profile.nbytes > 0
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return profile if is_valid else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,22 @@ class InvalidDocument(InvalidInput):
     def __init__(self, message: str, *, row: int) -> None:
         super().__init__(message)
         self.row = row
+
+
+def parse_json(line: str | bytes) -> Any:  # noqa: ANN401 -- whatever somebody has written
+    """Return what a line of JSON holds, from wherever it comes.
+
+    Raises:
+        InvalidInput: it is not JSON, not UTF-8, or nested so deep that it can't be read.
+    """
+    try:
+        return json.loads(line if isinstance(line, str) else line.decode("utf-8-sig"))
+    except UnicodeDecodeError as exc:
+        raise InvalidInput(f"not UTF-8: {exc.reason} at byte {exc.start}") from exc
+    except ValueError as exc:
+        raise InvalidInput(f"not JSON: {exc}") from exc
+    except RecursionError as exc:
+        raise InvalidInput("nested too deep to be read as JSON: flatten it") from exc
 
 
 def parse_documents(rows: Iterable[Mapping[str, Any] | Document], *, start: int = 0) -> Iterator[Document]:

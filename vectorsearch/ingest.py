@@ -21,7 +21,7 @@ import numpy as np
 from backends.errors import InvalidInput
 from vectorsearch import config
 from vectorsearch.collection import content_digest
-from vectorsearch.documents import parse_document
+from vectorsearch.documents import parse_document, parse_json
 
 if TYPE_CHECKING:
     import io
@@ -172,7 +172,7 @@ class _Ingest:
         self.rows += 1
         try:
             row = _Row(source, number, raw, _parse(raw, number))
-        except (ValueError, RecursionError) as exc:  # RecursionError: a row nested thousands deep
+        except InvalidInput as exc:
             self._reject(source, number, raw, str(exc))
             return
         doc_id = row.document.id
@@ -227,15 +227,7 @@ class _Ingest:
 
 
 def _parse(raw: bytes, number: int) -> Document:
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as exc:
-        raise InvalidInput(f"not UTF-8: {exc.reason} at byte {exc.start}") from exc
-    try:
-        row = json.loads(text)
-    except ValueError as exc:
-        raise InvalidInput(f"not JSON: {exc}") from exc
-    return parse_document(row, row_number=number)
+    return parse_document(parse_json(raw), row_number=number)
 
 
 def _opened(source: Path | str) -> io.BufferedReader:

@@ -156,7 +156,7 @@ def _read(path: Path) -> Picture | None:
         return Picture(*told, ManagerSnapshot.from_dict(values))
     except OSError:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise StoreError(f"{path} can't be read ({exc!r}): another release of vectorsearch has written it") from exc
 
 

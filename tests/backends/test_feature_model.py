@@ -183,7 +183,7 @@ def test_damaged_file_is_refused(tmp_path: Path, damage: Callable[[Path], None])
         FeatureModel(spec)
 
 
-@pytest.mark.parametrize("config", ["no json", "[]", "{}", '{"model_type": "bert"}', None])
+@pytest.mark.parametrize("config", ["no json", "[" * 100_000, "[]", "{}", '{"model_type": "bert"}', None])
 def test_damaged_configuration_is_refused(tmp_path: Path, config: Any) -> None:
     """A configuration that is missing, damaged or another model's is an InvalidModel that names the file."""
     fitted(tmp_path / "m")

@@ -105,10 +105,11 @@ def test_file_is_refused_when_it_is_no_graph(make_folder: Any, content: bytes) -
         catalogue.resolve(made)
 
 
-def test_damaged_config_is_named_when_it_is_no_json(make_folder: Any) -> None:
+@pytest.mark.parametrize("damaged", ["{", "[" * 100_000], ids=["cut", "deep"])
+def test_damaged_config_is_named_when_it_is_no_json(make_folder: Any, damaged: str) -> None:
     """The message has the path of the file that can't be read."""
     made = make_folder()
-    (made / "config.json").write_text("{")
+    (made / "config.json").write_text(damaged)
     with pytest.raises(InvalidModel, match=r"config\.json"):
         catalogue.resolve(made)
 

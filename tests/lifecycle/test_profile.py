@@ -122,7 +122,7 @@ def test_profile_is_not_used_when_anything_it_depends_on_is_another(
 
 
 @pytest.mark.usefixtures("child")
-@pytest.mark.parametrize("damage", ["", "[]", "{}", "\x00\xff", '{"model": 1}', "null"])
+@pytest.mark.parametrize("damage", ["", "[]", "{}", "\x00\xff", '{"model": 1}', "null", "[" * 100_000])
 def test_profile_is_none_when_its_file_is_damaged(cache: Path, damage: str) -> None:
     """A file that can't be read costs its figures, not the model."""
     profile.measure(SPEC, "fake")

@@ -88,7 +88,9 @@ def test_bad_rows_go_to_the_rejects_file_when_the_rest_is_good(db: Database, tmp
     assert [row["row"] for row in rejects] == [2, 4, 5, 6, 7, 8]
     assert {row["source"] for row in rejects} == {str(tmp_path / "corpus.jsonl")}
     reasons = [row["reason"] for row in rejects]
-    for reason, part in zip(reasons, ["not JSON", "not a mapping", "no id", "'text'", "not UTF-8", ""], strict=True):
+    for reason, part in zip(
+        reasons, ["not JSON", "not a mapping", "no id", "'text'", "not UTF-8", "too deep"], strict=True
+    ):
         assert part in reason
     assert rejects[0]["raw"] == '{"_id": "broken", "text":'
     assert len(rejects[-1]["raw"]) == RAW_CHARACTERS

@@ -44,8 +44,17 @@ Json = Annotated[
 
 def print_json(value: object) -> None:
     """Print one JSON document on stdout."""
-    ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=ascii_only) + "\n")
+    sys.stdout.write(json_text(value, indent=2) + "\n")
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    """Return JSON in characters that stdout can write: escapes where it isn't UTF-8, or for half a surrogate pair."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    try:
+        text.encode("utf-8" if (sys.stdout.encoding or "").lower().replace("-", "") == "utf8" else "ascii")
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent)
+    return text
 
 
 def write_text(file: Path, text: str) -> None:

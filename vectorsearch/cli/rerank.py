@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +16,7 @@ from vectorsearch import config
 from vectorsearch.cli import output
 from vectorsearch.cli.group import FAILED
 from vectorsearch.cli.opening import BackendName, fetch_models
-from vectorsearch.documents import parse_document
+from vectorsearch.documents import parse_document, parse_json
 from vectorsearch.evaluation.collections import json_object, read_queries
 from vectorsearch.evaluation.lines import parsed_lines
 from vectorsearch.evaluation.runs import read_run
@@ -73,12 +72,18 @@ def rerank(  # noqa: D103 -- HELP is its help
     fetch_models([catalogue.resolve(name)])
     with CrossEncoder(name, backend=backend, max_length=max_length) as encoder:
         if run is None:
-            _answer_lines(encoder, sys.stdin)
+            _answer_lines(encoder, _input())
         else:
             _order_run(encoder, run, queries or Path(), corpus or Path(), depth=depth, out=run_out, as_json=as_json)
 
 
-def _answer_lines(encoder: CrossEncoder, lines: Iterable[str]) -> None:
+def _input() -> Iterable[bytes]:
+    if sys.stdin is None:
+        raise InvalidInput("standard input is closed: pipe the lines in, or give --run")
+    return sys.stdin.buffer  # bytes: a line that isn't UTF-8 is one line's error, not the end of all
+
+
+def _answer_lines(encoder: CrossEncoder, lines: Iterable[bytes]) -> None:
     failed = False
     for line in lines:
         if not line.strip():
@@ -87,17 +92,14 @@ def _answer_lines(encoder: CrossEncoder, lines: Iterable[str]) -> None:
             answer = _answer(encoder, line)
         except VectorSearchError as exc:
             answer, failed = {"error": str(exc)}, True
-        sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
+        sys.stdout.write(output.json_text(answer) + "\n")
         sys.stdout.flush()  # whoever asks line by line waits for it
     if failed:
         raise typer.Exit(FAILED)
 
 
-def _answer(encoder: CrossEncoder, line: str) -> dict[str, Any]:
-    try:
-        asked = json.loads(line)
-    except ValueError as exc:
-        raise InvalidInput(f"the line is no JSON: {exc}") from exc
+def _answer(encoder: CrossEncoder, line: bytes) -> dict[str, Any]:
+    asked = parse_json(line)
     documents = asked.get("documents") if isinstance(asked, dict) else None
     if not isinstance(documents, list) or not isinstance(asked.get("query"), str):
         raise InvalidInput('a line must be {"query": "…", "documents": ["…"]}')

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 import typer
 from rich.text import Text
 
-from backends.errors import ModelUnavailable
+from backends.errors import InvalidInput, ModelUnavailable
 from vectorsearch import config
 from vectorsearch.cli import output
 from vectorsearch.cli.group import FAILED
@@ -25,6 +24,7 @@ from vectorsearch.cli.opening import (
     one_of,
     open_existing,
 )
+from vectorsearch.documents import parse_json
 from vectorsearch.query.fusion import Fusion
 from vectorsearch.rerankers import Rerank
 
@@ -205,16 +205,16 @@ def parse_filters(options: list[str]) -> dict[str, Any]:
 
 def _json_filter(text: str) -> dict[str, Any]:
     try:
-        wanted: dict[str, Any] = json.loads(text)
-    except ValueError as exc:
-        raise typer.BadParameter(f"{text!r} is no JSON: {exc}", param_hint="--filter") from exc
+        wanted: dict[str, Any] = parse_json(text)
+    except InvalidInput as exc:
+        raise typer.BadParameter(f"{text[:60]!r}: {exc}", param_hint="--filter") from exc
     return wanted
 
 
 def _scalar(text: str) -> Scalar:
     try:
-        value: Any = json.loads(text)
-    except ValueError:
+        value = parse_json(text)
+    except InvalidInput:
         return text
     return text if isinstance(value, (dict, list)) else value
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backends.errors import InvalidInput
-from vectorsearch.documents import parse_document
+from vectorsearch.documents import parse_document, parse_json
 from vectorsearch.evaluation.lines import open_binary, parsed_lines
 
 if TYPE_CHECKING:
@@ -150,10 +150,7 @@ def json_object(line: str) -> dict[str, Any]:
     Raises:
         InvalidInput: it holds something else.
     """
-    try:
-        row = json.loads(line)
-    except ValueError as exc:
-        raise InvalidInput(f"no JSON: {exc}") from exc
+    row = parse_json(line)
     if not isinstance(row, dict):
         raise InvalidInput(f"{_shown(row)} is no JSON object")
     return row

@@ -158,7 +158,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     except (OSError, UnicodeDecodeError):
         return
     for line in lines:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             yield json.loads(line)
 
 

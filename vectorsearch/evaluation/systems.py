@@ -149,7 +149,7 @@ def read_systems(path: str | Path) -> list[System]:
     """
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8")).get("system")
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         raise InvalidInput(f"{path}: can't be read as TOML: {exc}") from exc
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise InvalidInput(f"{path}: holds no [[system]] table")

@@ -36,9 +36,14 @@ def arguments(files: dict[str, Path], *more: object) -> list[object]:
     return ["rerank", "--backend", "fake", *(part for pair in files.items() for part in pair), *more]
 
 
+def _written(line: object) -> str:
+    return line if isinstance(line, str) else json.dumps(line)
+
+
 def answers(*lines: object) -> tuple[int, list[Any]]:
     """Give the command JSON lines, and return its exit code and its answers."""
-    text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
+    raw = (line if isinstance(line, bytes) else _written(line).encode() for line in lines)
+    text = b"".join(line + b"\n" for line in raw)
     done = CliRunner().invoke(app, ["rerank", "--backend", "fake"], input=text, prog_name="vectorsearch")
     return done.exit_code, [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -108,7 +113,9 @@ def test_each_line_is_answered_when_documents_come_on_standard_input() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{not json", "no JSON"),
+        ("{not json", "not JSON"),
+        ("[" * 200_000, "nested too deep"),
+        (b'{"query": "caf\xe9", "documents": []}', "not UTF-8"),
         ("[]", "a line must be"),
         ({"query": 3, "documents": []}, "a line must be"),
         ({"query": "q", "documents": ["a", {"id": 1}]}, r"documents[1] has no text"),
@@ -120,3 +127,9 @@ def test_a_line_is_answered_by_an_error_when_it_cannot_be_read(line: object, mes
     assert code == 1
     assert message in found[0]["error"]
     assert len(found[1]["results"]) == 1
+
+
+def test_a_line_is_answered_when_standard_output_can_not_write_its_query() -> None:
+    """Half a surrogate pair, which JSON can state and UTF-8 can't, is given back as the escape that it came as."""
+    code, found = answers('{"query": "csv \\ud800", "documents": ["csv"]}')
+    assert (code, found[0]["query"]) == (0, "csv \ud800")

@@ -103,7 +103,8 @@ def test_trec_qrels_equal_beirs_when_they_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "nested too deep"),
         ("[1]", "is no JSON object"),
         ('{"text": "no id"}', "id"),
         ('{"_id": "d9"}', "'text' is missing"),
@@ -125,6 +126,7 @@ def test_error_names_file_and_line_when_a_document_is_malformed(folder: Path, ro
     ("row", "reason"),
     [
         ('{"_id": "4"}', '"text" is missing or null'),
+        ('{"a":' * 10_000, "nested too deep"),
         ('{"_id": "", "text": "t"}', "\"_id\" is ''"),
         ('{"_id": true, "text": "t"}', '"_id" is True'),
         ('{"_id": "3", "text": "again"}', "query '3' comes twice"),

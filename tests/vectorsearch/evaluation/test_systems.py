@@ -100,6 +100,7 @@ def test_systems_are_read_from_a_file(tmp_path: Path) -> None:
         ("system = [1]", "no \\[\\[system\\]\\]"),
         ("", "no \\[\\[system\\]\\]"),
         ("[[system]\n", "TOML"),
+        (f"system = {'[' * 10_000}", "TOML"),
         ('[[system]]\nk = "ten"\n', "number"),
         ("[[system]]\nk = true\n", "number"),
         ("[[system]]\nnoise = 1\n", "noise"),
