@@ -124,18 +124,22 @@ def _arrow_rows(table: ArrowTable) -> Iterator[Mapping[str, Any]]:
         raise InvalidInput(f"docs is a {type(table).__name__}, and no table with columns such as id and text") from exc
     for batch in batches:
         for start in range(0, batch.num_rows, _TABLE_ROWS):
-            yield from _batch_rows(batch.slice(start, _TABLE_ROWS))
+            yield from _batch_rows(batch.slice(start, _TABLE_ROWS), pyarrow)
 
 
-def _batch_rows(batch: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 -- pyarrow is untyped here
+def _batch_rows(batch: Any, pyarrow: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 -- pyarrow is untyped here
     """Give the rows of a record batch; vectors stay arrays, since a list of them is a Python object for each number."""
     place = batch.schema.get_field_index("vector")
-    if place < 0 or not hasattr(batch.schema.field(place).type, "value_type"):
+    kind = batch.schema.field(place).type if place >= 0 else pyarrow.null()
+    is_tensor = isinstance(kind, pyarrow.FixedShapeTensorType)
+    types = pyarrow.types
+    if not (is_tensor or types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
         yield from map(_present, batch.to_pylist())
         return
     rows = batch.drop_columns(["vector"]).to_pylist() if batch.num_columns > 1 else [{}] * batch.num_rows
     for row, vector in zip(rows, batch.column(place), strict=True):
-        row["vector"] = vector.values.to_numpy(zero_copy_only=False) if vector.is_valid else None
+        if vector.is_valid:
+            row["vector"] = vector.to_numpy() if is_tensor else vector.values.to_numpy(zero_copy_only=False)
         yield _present(row)
 
 

@@ -105,6 +105,23 @@ def test_vectors_of_a_table_stay_arrays() -> None:
         assert second == {"id": "b"}
 
 
+def test_vectors_are_read_when_their_column_is_encoded_otherwise() -> None:
+    """A column of tensors gives arrays of its shape; what is encoded by a dictionary or by runs is decoded."""
+    pa = pytest.importorskip("pyarrow")
+    ids, lists = pa.array(["a", "b"]), pa.array([[1.0, 2.0], [3.0, 4.0]])
+    shape = pa.fixed_shape_tensor(pa.float32(), [2])
+    storage = pa.array([[1, 2], None], shape.storage_type)
+    for vectors, wanted in (
+        (pa.ExtensionArray.from_storage(shape, storage), [[1, 2], None]),
+        (pa.DictionaryArray.from_arrays(pa.array([1, None]), lists), [[3, 4], None]),
+        (pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), lists), [[1, 2], [3, 4]]),
+        (pa.array(["x", "y"]).dictionary_encode(), ["x", "y"]),
+    ):
+        rows = [dict(row) for row in iter_rows(pa.table({"id": ids, "vector": vectors}))]
+        found = [row.get("vector") for row in rows]
+        assert [each.tolist() if isinstance(each, np.ndarray) else each for each in found] == wanted
+
+
 @pytest.mark.parametrize("kind", ["array", "lists", "generator"])
 def test_vectors_given_beside_are_the_rows_own(db: vs.Database, kind: str) -> None:
     """`vectors` gives the n-th row its n-th vector, for mappings and documents, listed or not."""
