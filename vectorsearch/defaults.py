@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from backends.errors import InvalidInput
 from backends.feature_model import is_feature_model
 from vectorsearch import config
 from vectorsearch.query.fusion import RRF_K
@@ -108,6 +109,24 @@ def leaves_open(options: Mapping[str, Any]) -> bool:
         says["mode"] = None
     says |= {name: says[name] or None for name in ("phrases", "title_weight")}
     return all(value is None for value in says.values())
+
+
+def check_defaults(defaults: SearchDefaults) -> None:
+    """Insist that defaults can be stored and shown: they come back from JSON as they are.
+
+    Raises:
+        InvalidInput: they are something else, or a value of theirs is.
+    """
+    if not isinstance(defaults, SearchDefaults):
+        raise InvalidInput(f"defaults is {defaults!r}: give SearchDefaults(…), or None for the built-in way")
+    try:
+        stored = SearchDefaults.from_dict(json.loads(json.dumps(defaults.to_dict(), allow_nan=False)))
+        stored.options()
+        str(stored), str(stored.origin)
+    except (TypeError, ValueError) as exc:
+        raise InvalidInput(f"{defaults!r} can't be stored: {exc}") from exc
+    if stored != defaults:
+        raise InvalidInput(f"{defaults!r} can't be stored: give plain numbers and texts, and an Origin for the origin")
 
 
 class KeptDefaults:

@@ -13,7 +13,7 @@ from backends.errors import InferenceError, InvalidInput, UnknownModel
 from lifecycle import LifecycleError
 from lifecycle.hold import Hold
 from vectorsearch import config
-from vectorsearch.defaults import built_in, leaves_open
+from vectorsearch.defaults import built_in, check_defaults, leaves_open
 from vectorsearch.documents import as_vector
 from vectorsearch.index.filters import checked_filter
 from vectorsearch.query.branches import Branches
@@ -139,6 +139,16 @@ class Searcher:
             own["vector"] = vector
             results.append(self._search(query, own, embedder))
         return results
+
+    def keep(self, defaults: SearchDefaults | None) -> None:
+        """Store how to search where a caller doesn't say, after planning one search so; as `Searching.defaults`."""
+        if defaults is not None:
+            check_defaults(defaults)
+            options = cast("SearchOptions", defaults.options())
+            if self._outdated(defaults, self._space.embedder):  # kept for when its models are back: it doesn't count
+                options["rerank"] = None
+            self.plan("which defaults", **options)
+        self.defaults.set(defaults)
 
     def score(self, query: str, texts: Sequence[str], rerank: object) -> NDArray[np.float32]:
         """Return a reranker's score of each text, float32[n]; as `Searching.score`."""

@@ -38,12 +38,15 @@ class Searching:
         """Return how this database searches where the caller doesn't say; None for the built-in way.
 
         Set it, or let `evaluation.tune` find and set it; it is stored with the database.
+
+        Raises:
+            InvalidInput, UnknownModel: what is set is no `SearchDefaults`, or no search could be done so.
         """
         return self._searcher.defaults.get()
 
     @defaults.setter
     def defaults(self, defaults: SearchDefaults | None) -> None:
-        self._searcher.defaults.set(defaults)
+        self._searcher.keep(defaults)
 
     def search(
         self,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from backends.errors import InvalidInput
+from backends.errors import InvalidInput, UnknownModel
+from vectorsearch import config
 from vectorsearch.defaults import BUILT_IN, Origin, SearchDefaults, leaves_open
 from vectorsearch.storage.errors import ReadOnlyDatabase
 
@@ -139,3 +140,32 @@ def test_texts_are_scored_as_a_search_would(open_database: OpenDatabase) -> None
     assert scores.tolist() == [hit.scores["rerank"] for hit in hits]
     with pytest.raises(InvalidInput, match="name one reranker"):
         db.score("word3", ["a"], rerank=[True, True])
+
+
+@pytest.mark.parametrize(
+    ("defaults", "error", "told"),
+    [
+        ("x", InvalidInput, "give SearchDefaults"),
+        (SearchDefaults(fusion="nope"), InvalidInput, "nope"),  # type: ignore[arg-type]  # the mistake under test
+        (SearchDefaults(rrf_k=-1), InvalidInput, "rrf_k"),
+        (SearchDefaults(rrf_k=float("nan")), InvalidInput, "can't be stored"),
+        (SearchDefaults(weights={"sparse": 1.0}), InvalidInput, "sparse"),
+        (SearchDefaults(weights=3), InvalidInput, "can't be stored"),  # type: ignore[arg-type]
+        (SearchDefaults(weights={"dense": np.float32(1)}), InvalidInput, "can't be stored"),  # type: ignore[dict-item]
+        (SearchDefaults(rerank="no-such-model"), UnknownModel, "no-such-model"),
+        (SearchDefaults(rerank=config.DEFAULT_RERANKER, blend=2.0), InvalidInput, "blend"),
+        (SearchDefaults(origin="mine"), InvalidInput, "can't be stored"),  # type: ignore[arg-type]
+        (SearchDefaults(embed="gone", fusion="nope"), InvalidInput, "nope"),  # type: ignore[arg-type]
+    ],
+)
+def test_defaults_are_refused_when_no_search_could_be_done_so(
+    open_database: OpenDatabase, defaults: Any, error: type[Exception], told: str
+) -> None:
+    """The fault is the setter's, not every later search's; what was kept stays."""
+    db = open_database()
+    db.add(DOCS)
+    db.defaults = KEPT
+    with pytest.raises(error, match=told):
+        db.defaults = defaults
+    assert db.defaults == KEPT
+    assert db.search("word3 common").plan.fusion == "zscore"
