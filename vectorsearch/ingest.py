@@ -72,7 +72,7 @@ def ingest(
 ) -> IngestReport:
     """Store every row of the sources and return the counts.
 
-    An id that comes twice is rejected the second time, unless its content is the same. To tell, the ids of this run
+    An id that is stored and comes again is rejected, unless its content is the same. To tell, the ids of this run
     are held in memory (about 100 bytes each).
 
     Args:
@@ -176,12 +176,12 @@ class _Ingest:
             self._reject(source, number, raw, str(exc))
             return
         doc_id = row.document.id
+        if doc_id in self.seen:
+            self._flush()  # only then is it known whether the row before it is stored
         if doc_id not in self.seen:
             self.seen.add(doc_id)
             self.pending.append(row)
-            return
-        self._flush()
-        if self._is_stored(row.document):
+        elif self._is_stored(row.document):
             self.unchanged += 1
         else:
             self._reject(source, number, raw, f"id {doc_id!r} came before in this run, with other content")
@@ -206,6 +206,7 @@ class _Ingest:
         except InvalidInput as exc:
             if len(rows) == 1:
                 row = rows[0]
+                self.seen.discard(row.document.id)  # it isn't stored, and another row of its id may be
                 # The store counts from 0 within the batch; what helps is the line.
                 self._reject(row.source, row.number, row.raw, re.sub(r"^row \d+", f"row {row.number}", str(exc)))
                 return

@@ -120,6 +120,21 @@ def test_a_repeated_id_is_rejected_when_its_content_differs(db: Database, tmp_pa
     assert document.text == "first"
 
 
+@pytest.mark.parametrize("batch_size", [1, 64])
+def test_a_row_is_stored_when_the_one_before_of_its_id_was_refused(
+    db: Database, tmp_path: Path, batch_size: int
+) -> None:
+    """An id is taken by what is stored under it, not by what was rejected; each row has its own reason."""
+    bad, good = ({"_id": "a", "text": "t", "vector": vector} for vector in ([1.0, 2.0, 3.0], [1.0, 2.0]))
+    report, rejects = run(
+        db, tmp_path, lines_of({**good, "_id": "z"}, bad, bad, good, {**good, "text": "u"}), batch_size=batch_size
+    )
+    assert counts(report) == (5, 2, 0, 3)
+    assert [row["row"] for row in rejects] == [2, 3, 5]
+    assert ["dimensions" in row["reason"] for row in rejects] == [True, True, False]
+    assert db.get("a").vector.tolist() == [1.0, 2.0]  # type: ignore[union-attr]  # it is there
+
+
 def test_nothing_is_stored_twice_when_the_same_file_is_indexed_again(db: Database, tmp_path: Path) -> None:
     """A second run over the same rows stores nothing, replaces what has changed, and removes the old rejects."""
     content = lines_of(*({"_id": f"d{i}", "text": f"text {i}"} for i in range(30)))
