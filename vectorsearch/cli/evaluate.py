@@ -123,6 +123,7 @@ def evaluate(
     if modes:
         named += choose_systems(modes, reranker, depth=depth, k=k)
     planned = named or choose_systems([], reranker, depth=depth, k=k, dense=embed != NONE)
+    _check_run_files(run, [each.name for each in planned])
     measures = canonical_names(measure or MEASURES)
     check_plan(planned, measures)  # what can't work shall not be found out after minutes of indexing
     test_collection = collection_option(collection, split=split)
@@ -209,10 +210,25 @@ def open_with_progress(
 
 def write_runs(path: Path, result: ExperimentResult) -> None:
     """Write each system's TREC run: to the file itself, or, of several, to FILE.NAME.trec each."""
-    for system in result.systems:
-        name = re.sub(r"[^-+.\w]", "_", "".join(system.name.split()))  # a name may hold what separates folders
-        infix = f".{name}" if len(result.systems) > 1 else ""
-        output.write_text(path.with_name(f"{path.stem}{infix}{path.suffix}"), system.run)
+    files = _run_files(path, [system.name for system in result.systems])
+    for system, file in zip(result.systems, files, strict=True):
+        output.write_text(file, system.run)
+
+
+def _run_files(path: Path, names: Sequence[str]) -> list[Path]:
+    if len(names) == 1:
+        return [path]
+    safe = (re.sub(r"[^-+.\w]", "_", "".join(name.split())) for name in names)  # it may hold what separates folders
+    return [path.with_name(f"{path.stem}.{name}{path.suffix}") for name in safe]
+
+
+def _check_run_files(path: Path | None, names: Sequence[str]) -> None:
+    """Refuse systems whose runs would be one file, also where capitals count for nothing in files' names."""
+    taken: dict[str, str] = {}
+    for name, file in zip(names, _run_files(path, names), strict=True) if path is not None else ():
+        other = taken.setdefault(file.name.casefold(), name)
+        if other != name:
+            raise typer.BadParameter(f"{other!r} and {name!r} would both be {file}: rename one", param_hint="--run")
 
 
 def _index(database: Database, corpus: Path, rejects: Path) -> IngestReport:

@@ -180,6 +180,7 @@ def test_runs_are_written_when_a_file_is_named(run: Callable, collection: Path, 
         ["--db", "x", "--queries", "{queries}", "--qrels", "{qrels}", "--embed", "none"],
         ["--collection", "{folder}", "--system", "mode=lexical", "--rerank", "default"],
         ["--collection", "{folder}", "--mode", "lexical", "--run", "no/such/folder/run.trec"],
+        ["--collection", "{folder}", "--system", "a/b: mode=lexical", "--system", "a_b: k=7", "--run", "run.trec"],
     ],
 )
 def test_usage_is_told_when_options_make_no_sense(run: Callable, collection: Path, arguments: list[str]) -> None:
