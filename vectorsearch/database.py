@@ -78,6 +78,11 @@ class Database(Searching, Tenancy):
         """Return the model that embeds documents and queries; None if the vectors are the caller's own."""
         return self._space.embedder
 
+    @property
+    def language(self) -> str | None:
+        """Return the language whose stemming and stop words count; None for words as they are written."""
+        return self._collection.settings.language
+
     def embedder_choice(self, workload: Workload = "query") -> Choice | None:
         """Return which backends run the embedder, the first one first, and why; None if there is no embedder.
 
@@ -86,6 +91,14 @@ class Database(Searching, Tenancy):
         """
         embedder = self._space.embedder
         return None if embedder is None else self._models.choice(embedder, workload)
+
+    def check_writable(self) -> None:
+        """Raise what every write would, whatever it holds: for who has long work to do before one.
+
+        Raises:
+            DatabaseClosed, ReadOnlyDatabase, DatabaseLocked: nothing can be written.
+        """
+        self._collection.check_writable()
 
     def add(self, docs: Rows, *, vectors: Vectors | None = None, on_conflict: OnConflict = "error") -> int:
         """Store documents and return how many.

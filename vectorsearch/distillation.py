@@ -15,7 +15,6 @@ from vectorsearch import config
 from vectorsearch.evaluation.comparison import tested
 from vectorsearch.evaluation.figures import format_p
 from vectorsearch.evaluation.significance import require_scipy_stats
-from vectorsearch.storage.errors import ReadOnlyDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -92,8 +91,8 @@ def distil_reranker(
         MissingExtra: PyTorch or scipy is not installed.
     """
     require_scipy_stats()
-    if register is not None and db.info()["read_only"]:
-        raise ReadOnlyDatabase("the model could not be registered: the database is open read-only, open it to write")
+    if register is not None:
+        db.check_writable()  # now, and not after minutes
     if (documents := db.count()) <= recipe.keep:
         raise InvalidInput(
             f"{documents} documents, and the best {recipe.keep} of each query count: a first stage needs more of them"

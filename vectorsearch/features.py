@@ -44,7 +44,7 @@ def fit_features(
     """
     feature_model.check_free(folder)
     report = progress or (lambda _step, _done, _total: None)
-    language = db.info()["language"]
+    language = db.language
     tokenizer = FeatureTokenizer(language)
     counts, total = TermCounts(), db.count()
     for done, document in enumerate(db.iter(), 1):

@@ -18,7 +18,6 @@ from vectorsearch.evaluation.figures import counted, format_p
 from vectorsearch.evaluation.metrics import require_ir_measures
 from vectorsearch.evaluation.significance import require_scipy_stats
 from vectorsearch.hard_negatives import MiningPlan, find_hits, split, training_lists, validation_lists
-from vectorsearch.storage.errors import ReadOnlyDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -114,8 +113,8 @@ def train_reranker(
     """
     for require in (load_trainer, require_ir_measures, require_scipy_stats):
         require()
-    if register is not None and db.info()["read_only"]:
-        raise ReadOnlyDatabase("the model could not be registered: the database is open read-only, open it to write")
+    if register is not None:
+        db.check_writable()  # now, and not after minutes
     spec = catalogue.ensure(db.find_reranker(base))
     parts = _split(db, judged, mining, seed=plan.seed)
     every = [*parts.train, *parts.validation, *parts.held_out]

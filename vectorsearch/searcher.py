@@ -235,8 +235,7 @@ class Searcher:
         if counted and request.filter:
             rows = self._collection.count_where(request.filter)
             filtered = FilterState(rows, documents, tuple(self._collection.unknown_fields(request.filter)))
-            dense = self._collection.info()["dense"]
-            dense_kind = str(dense.get("kind", dense_kind)) if isinstance(dense, dict) else dense_kind
+            dense_kind = str(self._collection.upkeep.dense.info().get("kind", dense_kind))
         model = self._costs.of(self._models.state(embedder), embedder) if embedder else None
         return PlanState(
             documents=documents,

@@ -101,7 +101,7 @@ def test_nothing_is_trained_when_it_could_not_be_decided_or_kept(db: vs.Database
     db.refresh()
     with (
         vs.open(tmp_path / "db", read_only=True) as reader,
-        pytest.raises(ReadOnlyDatabase, match="could not be registered"),
+        pytest.raises(ReadOnlyDatabase, match="open read-only"),
     ):
         train_reranker(reader, JUDGED, tmp_path / "out", base=base, plan=PLAN, register="ours")
     assert not (tmp_path / "out").exists()

@@ -120,7 +120,7 @@ def tune(
     if rerank is not None:
         db.find_reranker(rerank)
     if not dry_run:
-        db.defaults = db.defaults  # raises now, not after minutes, if nothing can be stored
+        db.check_writable()  # now, and not after minutes
     _refuse_foreign(db, judged)
     present = _present(db)
     settings = _settings(db, present, rerank or present.rerank, depth)
