@@ -36,6 +36,28 @@ def reorder(order: NDArray[np.int64], scores: NDArray[np.float32]) -> NDArray[np
     return reordered
 
 
+def standardize(given: NDArray[np.float32 | np.float64]) -> NDArray[np.float64]:
+    """Return scores as deviations from the mean in standard deviations, float64[n]; 0 for all where they are equal."""
+    scores = given.astype(np.float64)
+    if not len(scores):
+        return scores
+    # Of equal numbers the mean may be off by rounding, and their deviation then isn't quite 0.
+    spread = float(scores.std()) if scores.max() > scores.min() else 0.0
+    return (scores - float(scores.mean())) / spread if spread > 0 else np.zeros_like(scores)
+
+
+def blend(logits: NDArray[np.float32], given: NDArray[np.float32], *, weight: float) -> NDArray[np.float32]:
+    """Return weight · z(logits) + (1 - weight) · z(given), float32[n]; z within the texts that have a logit.
+
+    `given` are the scores of the stage before. z = (s - mean) / deviation: Montague and Aslam, "Relevance Score
+    Normalization for Metasearch", CIKM 2001, section 3. NaN where there is no logit.
+    """
+    mixed = np.full(len(logits), np.nan, dtype=np.float32)
+    scored = ~np.isnan(logits)
+    mixed[scored] = weight * standardize(logits[scored]) + (1 - weight) * standardize(given[scored])
+    return mixed
+
+
 @dataclass(frozen=True, slots=True)
 class CascadeStage:
     """A reranker, and how many of the best texts it reads; None reads all."""

@@ -20,8 +20,9 @@ import numpy as np
 from backends.errors import InvalidInput, MissingExtra
 from backends.export import export
 from backends.folder import read_folder
+from rerank.cascade import blend, standardize
 from rerank.cross_encoder import CrossEncoder
-from rerank.distil_agreement import Agreement, agreement, blend, fitting_weight, kept_by_query, slope, standardize
+from rerank.distil_agreement import Agreement, agreement, fitting_weight, kept_by_query, slope
 from rerank.distil_queries import Pool
 from rerank.distil_student import write_student
 from rerank.train import with_floats
@@ -181,11 +182,11 @@ def _gathered(pools: Iterable[Pool], recipe: Recipe, progress: Progress) -> tupl
     held_out: list[Pool] = []
     learned: list[Pool] = []
     for done, found in enumerate(islice(pools, recipe.queries), 1):
-        pool = replace(found, scores=standardize(found.scores))  # of the whole list, as a search's blend has them
         if len(held_out) < recipe.held_out:
-            held_out.append(pool)
+            held_out.append(found)
         else:
-            learned.append(draw_texts(pool, recipe.texts_a_query, rng))
+            of_all = standardize(found.scores).astype(np.float32)  # before texts are drawn, as a search's blend does
+            learned.append(draw_texts(replace(found, scores=of_all), recipe.texts_a_query, rng))
         progress("searching", done, recipe.queries)
     if not learned:
         raise InvalidInput(

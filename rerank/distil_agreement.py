@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rerank.cascade import standardize
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -58,16 +60,6 @@ def kept_by_query(
     """Return for each query the share of the teacher's best ten among the student's best `keep`, float64[queries]."""
     pairs = ((set(_best(ours, keep)), _best(theirs, BEST)) for ours, theirs in zip(students, teachers, strict=True))
     return np.array([len(ours.intersection(best)) / len(best) for ours, best in pairs])
-
-
-def standardize(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return z-scores, float32[n]; 0 where all are equal."""
-    return np.asarray((scores - scores.mean()) / (scores.std() or 1.0), np.float32)
-
-
-def blend(student: NDArray[np.float32], first: NDArray[np.float32], *, weight: float) -> NDArray[np.float32]:
-    """Return what a search with `blend=weight` orders by: a weighted sum of two scores float32[n] as z-scores."""
-    return np.asarray(weight * standardize(student) + (1 - weight) * standardize(first), np.float32)
 
 
 def slope(teachers: Sequence[NDArray[np.float32]], firsts: Sequence[NDArray[np.float32]]) -> float:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from backends.errors import InvalidInput
+from rerank.cascade import blend, standardize
 from rerank.distil import Recipe, draw_texts
-from rerank.distil_agreement import agreement, blend, fitting_weight, kept_by_query, slope, standardize
+from rerank.distil_agreement import agreement, fitting_weight, kept_by_query, slope
 from rerank.distil_queries import Pool, draw_queries, without_query
 from rerank.distil_student import evenly_spaced
 
@@ -106,7 +107,9 @@ def test_both_count_alike_when_scores_are_blended() -> None:
     student, first = np.array([3.0, 1.0, 2.0], np.float32), np.array([0.1, 0.3, 0.2], np.float32)
     np.testing.assert_allclose(blend(student, first, weight=0.5), 0, atol=1e-6)
     assert np.argsort(blend(student, first, weight=0.6)).tolist() == [1, 2, 0]
-    assert np.argsort(blend(student, np.ones(3, np.float32), weight=0.1)).tolist() == [1, 2, 0]
+    alike = np.full(1000, 0.1, np.float32)  # their mean is not quite 0.1
+    np.testing.assert_array_equal(blend(alike, alike, weight=0.5), 0)
+    assert np.argsort(blend(student, alike[:3], weight=0.1)).tolist() == [1, 2, 0]
 
 
 def test_a_blend_orders_as_the_teacher_when_the_student_knows_the_rest() -> None:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rerank.cascade import reorder
+from rerank.cascade import blend, reorder
 from vectorsearch.query.fusion import fuse
-from vectorsearch.query.reranking import blend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

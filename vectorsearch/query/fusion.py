@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from rerank.cascade import standardize
 from vectorsearch.types import Candidates
 
 if TYPE_CHECKING:
@@ -74,15 +75,6 @@ def minmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 def zscore(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Put float64[n] on a scale where mean ± 3 standard deviations are 0 and 1: [0.001, 1], 0.5 where all are equal."""
     return np.clip(0.5 + standardize(scores) / (2 * _DEVIATIONS), _LEAST, 1.0)
-
-
-def standardize(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return float64[n] as deviations from the mean in standard deviations; 0 for all where they are equal."""
-    if not len(scores):
-        return scores
-    # Of equal numbers the mean may be off by rounding, and their deviation then isn't quite 0.
-    spread = float(scores.std()) if scores.max() > scores.min() else 0.0
-    return (scores - float(scores.mean())) / spread if spread > 0 else np.zeros_like(scores)
 
 
 def _evidence(scores: NDArray[np.float64], fusion: Fusion, *, rrf_k: float) -> NDArray[np.float64]:

@@ -9,8 +9,7 @@ import numpy as np
 
 from backends.errors import VectorSearchError
 from rerank import RerankError
-from rerank.cascade import reorder
-from vectorsearch.query.fusion import standardize
+from rerank.cascade import blend, reorder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,18 +139,6 @@ class Reranking:
             cached=answer.cached,
             error=error,
         )
-
-
-def blend(logits: NDArray[np.float32], fused: NDArray[np.float32], *, weight: float) -> NDArray[np.float32]:
-    """Return weight · z(rerank) + (1 - weight) · z(fused), float32[n]; z within the hits that have a rerank score.
-
-    z = (s - mean) / deviation: Montague and Aslam, CIKM 2001, as in `fusion`. NaN where there is no rerank score.
-    """
-    mixed = np.full(len(logits), np.nan, dtype=np.float32)
-    scored = ~np.isnan(logits)
-    of_rerank, of_fused = (standardize(scores[scored].astype(np.float64)) for scores in (logits, fused))
-    mixed[scored] = weight * of_rerank + (1 - weight) * of_fused
-    return mixed
 
 
 def text_of(document: Document, field: str) -> str | None:
