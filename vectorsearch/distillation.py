@@ -123,7 +123,7 @@ def _pools(db: Database, queries: Sequence[PseudoQuery]) -> Iterator[Pool]:
     for query in queries:
         hits = db.search(query.text, k=DEPTH, rerank=False).hits
         source = next((at for at, hit in enumerate(hits) if hit.id == query.source), None)
-        texts = [f"{hit.title} {hit.text}" if hit.title else hit.text for hit in hits]
+        texts = [hit.full_text for hit in hits]
         if source is not None:
             texts[source] = without_query(query.text, hits[source].title, hits[source].text)
         if len(texts) > 1:  # one text alone has no order

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from vectorsearch.database import Database
     from vectorsearch.evaluation.topics import Judged
-    from vectorsearch.results import Hit
 
 LOGIT = 5.0  # of a relevant text, and below zero of another: their softmax is nearly all or nothing
 _RELEVANT_TEXTS = 4  # lists of one query, so that one with many relevant documents doesn't outweigh the others
@@ -86,7 +85,10 @@ def find_hits(db: Database, judged: Judged, query_ids: Iterable[str]) -> Iterato
     for query_id in query_ids:
         query = judged.queries[query_id]
         hits = db.search(query, k=_RANKED, mode="auto", rerank=False).hits
-        yield query_id, JudgedHits(query, tuple(h.id for h in hits), tuple(map(_text, hits)), judged.qrels[query_id])
+        yield (
+            query_id,
+            JudgedHits(query, tuple(h.id for h in hits), tuple(h.full_text for h in hits), judged.qrels[query_id]),
+        )
 
 
 def training_lists(db: Database, found: Iterable[JudgedHits], plan: MiningPlan, *, seed: int) -> list[ScoredList]:
@@ -140,7 +142,3 @@ def _draw(pool: Sequence[tuple[str, bool]], wanted: int, rng: random.Random) -> 
     others = [text for text, is_judged in pool if not is_judged]
     drawn = rng.sample(judged, min(wanted, len(judged)))
     return drawn + rng.sample(others, min(wanted - len(drawn), len(others)))
-
-
-def _text(hit: Hit) -> str:
-    return f"{hit.title} {hit.text}" if hit.title else hit.text

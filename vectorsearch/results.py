@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 from backends.errors import InvalidInput, MissingExtra
+from vectorsearch.types import full_text
 
 if TYPE_CHECKING:
     from vectorsearch.query.plan import QueryPlan
@@ -45,6 +46,11 @@ class Hit:
     score_kind: ScoreKind
     scores: Mapping[ScoreKind, float]
     highlights: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def full_text(self) -> str:
+        """Return what was indexed, embedded and reranked of the document, title included."""
+        return full_text(self.title, self.text)
 
 
 @dataclass(frozen=True, slots=True)

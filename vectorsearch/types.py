@@ -19,6 +19,11 @@ Mode = Literal["auto", "hybrid", "dense", "lexical"]
 ScoreKind = Literal["dense", "lexical", "fused", "rerank", "blend"]
 
 
+def full_text(title: str, text: str) -> str:
+    """Return what is indexed, embedded and reranked of a document: the title, if there is one, a space, the text."""
+    return f"{title} {text}" if title else text
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """One document as a caller gives it and gets it back. `vector` is float32[dim] or None."""
@@ -31,8 +36,8 @@ class Document:
 
     @property
     def full_text(self) -> str:
-        """Return what is indexed, embedded and reranked: the title, a space, the text."""
-        return f"{self.title} {self.text}" if self.title else self.text
+        """Return what is indexed, embedded and reranked; see `full_text`."""
+        return full_text(self.title, self.text)
 
 
 @dataclass(frozen=True, slots=True)

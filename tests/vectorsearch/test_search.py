@@ -34,6 +34,13 @@ def test_hits_carry_every_stages_score(db: vs.Database) -> None:
     assert result.degraded == ()
 
 
+def test_a_hit_reads_as_its_document_does(db: vs.Database) -> None:
+    """What trains or distils a reranker from hits reads what a search's reranker reads."""
+    db.add([{"id": "titled", "title": "Zebra", "text": "stripes"}, {"id": "plain", "text": "zebra"}])
+    read = {hit.id: hit.full_text for hit in db.search("zebra", mode="lexical")}
+    assert read == {"titled": "Zebra stripes", "plain": "zebra"}
+
+
 def test_stats_say_cold_once_when_a_model_is_first_used(db: vs.Database) -> None:
     """The first rerank waits for its model, the second finds it."""
 

@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from vectorsearch.storage import failpoints
-from vectorsearch.storage.records import full_text
 from vectorsearch.storage.schema import reachable, translated
+from vectorsearch.types import full_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -136,11 +136,6 @@ def with_metadata(stored: tuple[str, int, str, str, str, bytes | None], change: 
         raise InvalidInput(f"id {doc_id!r}: {exc}") from exc
 
 
-def full_text(title: str, text: str) -> str:
-    """Return what is indexed and embedded of a document, as `Document.full_text`."""
-    return f"{title} {text}" if title else text
-
-
 def to_document(row_id: str, title: str, text: str, metadata: str, vector: bytes | None = None) -> Document:
     """Return a stored document as its caller gave it."""
     return Document(row_id, text, title, json.loads(metadata), None if vector is None else vector_of(vector).copy())

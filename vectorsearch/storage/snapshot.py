@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from vectorsearch.storage.records import full_text, to_document
+from vectorsearch.storage.records import to_document
+from vectorsearch.types import full_text
 
 if TYPE_CHECKING:
     import sqlite3
