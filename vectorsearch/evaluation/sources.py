@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import json
-import shutil
-import tempfile
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +15,7 @@ from backends import catalogue
 from backends.errors import InvalidInput, MissingExtra
 from vectorsearch.evaluation.collections import read_collection, read_qrels
 from vectorsearch.evaluation.journal import digest_files
+from vectorsearch.evaluation.layout import whole_folder, write_files
 from vectorsearch.evaluation.lines import open_binary
 from vectorsearch.evaluation.trec import parse_documents, parse_topics
 
@@ -130,20 +128,6 @@ def _write(
     queries: Iterable[tuple[str, str]],
     qrels: Mapping[str, Mapping[str, int]],
 ) -> None:
-    """Write a collection in BEIR's layout; the folder appears complete or not at all."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=target.parent))
-    try:
-        (partial / "qrels").mkdir()
-        _write_lines(partial / "corpus.jsonl", map(json.dumps, documents))
-        _write_lines(partial / "queries.jsonl", (json.dumps({"_id": key, "text": text}) for key, text in queries))
-        judgments = (f"{query}\t{doc}\t{grade}" for query, grades in qrels.items() for doc, grade in grades.items())
-        _write_lines(partial / "qrels" / "test.tsv", chain(["query-id\tcorpus-id\tscore"], judgments))
-        partial.rename(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{line}\n" for line in lines)
+    judgments = ((query, name, grade) for query, grades in qrels.items() for name, grade in grades.items())
+    with whole_folder(target) as folder:
+        write_files(folder, documents, queries, judgments)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
-import shutil
 import site
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from backends.errors import InvalidInput, VectorSearchError
 from vectorsearch.evaluation import stdlib_objects
 from vectorsearch.evaluation.collections import read_qrels, read_queries
+from vectorsearch.evaluation.layout import whole_folder, write_files, write_lines
 
-_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "build.json")
+_BUILT = "build.json"
 
 Progress = Callable[[int, int], None]
 
@@ -60,18 +58,8 @@ def write_collection(folder: Path, progress: Progress | None = None) -> Path:
     source = find_questions()
     if folder.exists() and (not folder.is_dir() or not _is_replaceable(folder)):
         raise InvalidInput(f"{folder} is no collection of this command: name a new or an empty folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        _write_files(partial, source, list(build_corpus()), progress)
-        partial.chmod(0o755)
-        if folder.exists():
-            # A folder can't be renamed over another, so for an instant there is none.
-            folder.rename(partial / "replaced")
-        partial.rename(folder)
-        shutil.rmtree(folder / "replaced", ignore_errors=True)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with whole_folder(folder) as partial:
+        _write(partial, source, list(build_corpus()), progress)
     return folder
 
 
@@ -91,23 +79,17 @@ def find_questions() -> Path:
 
 
 def _is_replaceable(folder: Path) -> bool:
-    return not any(folder.iterdir()) or (folder / "build.json").is_file()
+    return not any(folder.iterdir()) or (folder / _BUILT).is_file()
 
 
-def _write_files(folder: Path, source: Path, rows: list[dict[str, Any]], progress: Progress | None) -> None:
-    (folder / "qrels").mkdir()
-    _write_lines(folder / _FILES[0], _reporting((json.dumps(row) for row in rows), len(rows), progress))
+def _write(folder: Path, source: Path, rows: list[dict[str, Any]], progress: Progress | None) -> None:
     known = {row["_id"] for row in rows}
     queries, qrels = read_queries(source / "queries.jsonl"), read_qrels(source / "qrels" / "test.tsv")
     judgments = [(query, name, grade) for query, grades in qrels.items() for name, grade in grades.items()]
     kept = [judgment for judgment in judgments if judgment[1] in known]
     answerable = {query for query, _, _ in kept}
-    asked = (json.dumps({"_id": key, "text": text}) for key, text in queries.items() if key in answerable)
-    _write_lines(folder / _FILES[1], asked)
-    _write_lines(
-        folder / _FILES[2],
-        ["query-id\tcorpus-id\tscore", *(f"{query}\t{name}\t{grade}" for query, name, grade in kept)],
-    )
+    asked = ((key, text) for key, text in queries.items() if key in answerable)
+    write_files(folder, _reporting(rows, progress), asked, kept)
     report = {
         "python": platform.python_version(),
         "platform": sys.platform,
@@ -118,18 +100,11 @@ def _write_files(folder: Path, source: Path, rows: list[dict[str, Any]], progres
         "dropped_names": sorted({name for _, name, _ in judgments} - known),
         "dropped_queries": sorted(set(qrels) - answerable),
     }
-    _write_lines(folder / _FILES[3], [json.dumps(report, indent=2)])
+    write_lines(folder / _BUILT, [json.dumps(report, indent=2)])
 
 
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{line}\n" for line in lines)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _reporting(lines: Iterable[str], total: int, progress: Progress | None) -> Iterator[str]:
-    for done, line in enumerate(lines, 1):
-        yield line
+def _reporting(rows: list[dict[str, Any]], progress: Progress | None) -> Iterator[dict[str, Any]]:
+    for done, row in enumerate(rows, 1):
+        yield row
         if progress is not None:
-            progress(done, total)
+            progress(done, len(rows))
