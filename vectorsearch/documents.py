@@ -62,13 +62,10 @@ def parse_document(row: Mapping[str, Any], *, row_number: int) -> Document:
     """Turn one mapping into a document; see `parse_documents`."""
     if not isinstance(row, Mapping):
         raise InvalidDocument(f"row {row_number} is a {type(row).__name__}, not a mapping of fields", row=row_number)
-    doc_id = _first(row, ID_FIELDS)
     try:
-        doc_id = as_id(doc_id) if doc_id is not None else ""
-    except ValueError as exc:
+        doc_id = id_of(row)
+    except InvalidInput as exc:
         raise InvalidDocument(f"row {row_number} has no id: {exc}", row=row_number) from exc
-    if not doc_id:
-        raise InvalidDocument(f"row {row_number} has no id: give 'id' as a string that is not empty", row=row_number)
     where = f"row {row_number} (id {doc_id!r})"
     text = _first(row, _TEXT_FIELDS)
     title = row.get("title")
@@ -104,6 +101,18 @@ def _vector(vector: ArrayLike, where: str, row_number: int) -> NDArray[np.float3
         return as_vector(vector, f"{where}: the vector")
     except InvalidInput as exc:
         raise InvalidDocument(str(exc), row=row_number) from exc
+
+
+def id_of(row: Mapping[str, Any]) -> str:
+    """Return the id of a row, of a document or a query: the first of `id`, `_id` and `docid` that isn't null.
+
+    Raises:
+        InvalidInput: there is none, or it is empty, or neither a string nor a whole number.
+    """
+    stated = _first(row, ID_FIELDS)
+    if stated is None or stated == "":
+        raise InvalidInput("give 'id' as a string that is not empty")
+    return as_id(stated)
 
 
 def as_id(value: object) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backends.errors import InvalidInput
-from vectorsearch.documents import parse_document, parse_json
+from vectorsearch.documents import id_of, parse_document, parse_json
 from vectorsearch.evaluation.lines import open_binary, parsed_lines
 
 if TYPE_CHECKING:
@@ -126,7 +126,10 @@ def _parse_query(line: str) -> tuple[str, str]:
     text = row.get("text")
     if not isinstance(text, str):
         raise InvalidInput(f'"text" is {_shown(text)}, not a string')
-    return _id(row), text
+    try:
+        return id_of(row), text
+    except InvalidInput as exc:
+        raise InvalidInput(f"the query has no id: {exc}") from exc
 
 
 def _parse_judgment(line: str) -> tuple[str, str, int] | None:
@@ -154,13 +157,6 @@ def json_object(line: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise InvalidInput(f"{_shown(row)} is no JSON object")
     return row
-
-
-def _id(row: dict[str, Any]) -> str:
-    value = row.get("_id", row.get("id"))
-    if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
-        raise InvalidInput(f'"_id" is {_shown(value)}: a string that is not empty, or a whole number, is needed')
-    return str(value)
 
 
 def _shown(value: object) -> str:

@@ -3,12 +3,12 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from backends.errors import InvalidInput
-from vectorsearch.evaluation.collections import read_collection, read_qrels, read_queries
+from vectorsearch.evaluation.collections import TestCollection, read_collection, read_qrels, read_queries
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,6 +100,16 @@ def test_trec_qrels_equal_beirs_when_they_say_the_same(tmp_path: Path) -> None:
     assert read_qrels(tmp_path / "trec.qrels") == read_qrels(tmp_path / "beir.tsv") == {"1": {"FBIS3-1": 2, "d2": -1}}
 
 
+@pytest.mark.parametrize("stated", [{"_id": "5"}, {"id": 5}, {"_id": None, "id": "5"}, {"docid": "5"}])
+def test_a_query_has_its_id_where_a_document_has(folder: Path, stated: dict[str, Any]) -> None:
+    """One rule for both: the first of the fields that isn't null, and a whole number is its digits."""
+    (folder / "queries.jsonl").write_text(json.dumps({**stated, "text": "t"}), encoding="utf-8")
+    (folder / "corpus.jsonl").write_text(json.dumps({**stated, "text": "t"}), encoding="utf-8")
+    assert read_queries(folder / "queries.jsonl") == {"5": "t"}
+    documents = TestCollection("c", folder / "corpus.jsonl", {}, {}).documents()
+    assert [document["id"] for document in documents] == ["5"]
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
@@ -127,8 +137,9 @@ def test_error_names_file_and_line_when_a_document_is_malformed(folder: Path, ro
     [
         ('{"_id": "4"}', '"text" is missing or null'),
         ('{"a":' * 10_000, "nested too deep"),
-        ('{"_id": "", "text": "t"}', "\"_id\" is ''"),
-        ('{"_id": true, "text": "t"}', '"_id" is True'),
+        ('{"_id": "", "text": "t"}', "the query has no id: give 'id'"),
+        ('{"text": "t"}', "the query has no id: give 'id'"),
+        ('{"_id": true, "text": "t"}', "the query has no id: the id is a bool"),
         ('{"_id": "3", "text": "again"}', "query '3' comes twice"),
     ],
 )
