@@ -6,13 +6,14 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from backends.base import ModelSpec
+from backends.errors import BackendError, UnknownModel
 from vectorsearch import config
 from vectorsearch.collection import Collection, CollectionSettings, stored_settings
 from vectorsearch.database import Database
 from vectorsearch.models import Models
 from vectorsearch.registration import Registration
-from vectorsearch.space import digest_of
-from vectorsearch.storage.errors import SettingsMismatch
+from vectorsearch.space import AbsentModel, digest_of
 from vectorsearch.tenants import Tenants
 from vectorsearch.top import Publisher
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from backends.base import ModelSpec
     from lifecycle import ModelManager
     from vectorsearch.index.index_budget import IndexBudget
     from vectorsearch.model_files import ModelFiles
@@ -84,7 +84,7 @@ class Assembly:
         registration = Registration(models, self.registry, self.files, read_only=self.read_only)
         if choices.rerank is not None and choices.rerank != DEFAULT:
             models.resolve(choices.rerank, "cross-encode")
-        embedder = _embedder(models, self.files, choices.embed, stored, default)
+        embedder = self._embedder(folder, models, choices.embed, stored, default)
         settings = CollectionSettings(
             embed=_fingerprint(embedder, models, stored),
             dim=embedder.dim if embedder else None,
@@ -113,30 +113,47 @@ class Assembly:
             resources=resources.pop_all(),
         )
 
-
-def _embedder(
-    models: Models,
-    files: ModelFiles,
-    embed: str | Path | ModelSpec | None,
-    stored: CollectionSettings | None,
-    default: str | ModelSpec | None,
-) -> ModelSpec | None:
-    if embed != DEFAULT:
-        return None if embed is None else models.resolve(embed, "embed")
-    if stored is None:
-        return None if default is None else models.resolve(default, "embed")
-    if stored.embed is None:
-        return None
-    source, _, digest = stored.embed.rpartition("@")
-    if not isinstance(default, str | None) and default.digest.startswith(digest):
-        return default  # a tenant's, if it is the store's own: wherever that was found
-    spec = models.resolve(files.find(source), "embed")
-    if not spec.digest.startswith(digest):
-        raise SettingsMismatch(
-            f"model {source!r} has changed: the database was made with digest {digest}, and it is now "
-            f"{spec.digest[: len(digest)]}: bring the old files back, or index into a new folder"
+    def _embedder(
+        self,
+        folder: Path,
+        models: Models,
+        embed: str | Path | ModelSpec | None,
+        stored: CollectionSettings | None,
+        default: str | ModelSpec | None,
+    ) -> ModelSpec | None:
+        if embed != DEFAULT:
+            return None if embed is None else models.resolve(embed, "embed")
+        if stored is None:
+            if isinstance(default, AbsentModel):
+                raise default.error()
+            return None if default is None else models.resolve(default, "embed")
+        if stored.embed is None:
+            return None
+        source, _, digest = stored.embed.rpartition("@")
+        if (
+            isinstance(default, ModelSpec)
+            and default.digest.startswith(digest)
+            and not isinstance(default, AbsentModel)
+        ):
+            return default  # a tenant's, if it is the store's own: wherever that was found
+        found = self.files.find(source)
+        try:
+            spec = models.resolve(found, "embed")
+            if spec.digest.startswith(digest):
+                return spec
+            reason = f"it has changed: the vectors are of digest {digest}, and it is now {digest_of(spec)}"
+        except UnknownModel:
+            reason = "it isn't there"
+        except BackendError as exc:
+            reason = str(exc)
+        # Whoever can't have the model has the documents all the same, and a way out.
+        registered = (row.digest for row in self.registry.models() if row.digest.startswith(digest))
+        why = (
+            f"model {source!r} has made the vectors of database {str(folder)!r} and can't be used ({reason}): bring "
+            "its files back, or name their new place with embed=…, and open the database again; or embed the documents "
+            "with another model (`vectorsearch reindex`)"
         )
-    return spec
+        return AbsentModel.of(found, next(registered, digest), dim=stored.dim, why=why)
 
 
 def _fingerprint(embedder: ModelSpec | None, models: Models, stored: CollectionSettings | None) -> str | None:

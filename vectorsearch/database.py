@@ -15,7 +15,7 @@ from vectorsearch.reindex import reindex
 from vectorsearch.rerankers import RerankerDesk
 from vectorsearch.searcher import Searcher
 from vectorsearch.searching import Searching
-from vectorsearch.space import EmbeddingSpace
+from vectorsearch.space import EmbeddingSpace, digest_of
 from vectorsearch.storage.files import writable
 from vectorsearch.storage.schema import require_outside
 from vectorsearch.store_upkeep import check_tenants, compact_tenants
@@ -119,7 +119,7 @@ class Database(Searching, Tenancy):
             DuplicateId: an id is already stored, or comes twice.
             InvalidDocument, DimensionMismatch, NonFiniteVector: a row is malformed; the message names it.
             InvalidInput: these are no documents, or not as many vectors.
-            BudgetExhausted: the embedder can't fit.
+            BudgetExhausted, ModelUnavailable: the embedder can't fit, or isn't there any more.
         """
         return self._writer.write(docs, on_conflict=on_conflict, vectors=vectors)
 
@@ -270,7 +270,7 @@ class Database(Searching, Tenancy):
     def _embedded_by(self, name: str, digest: str) -> tuple[str, ...]:
         """Return whose documents a registered model has embedded: this database's, and those of its tenants."""
         embedder = self._space.embedder
-        is_own = embedder is not None and (embedder.name, embedder.digest) == (name, digest)
+        is_own = embedder is not None and embedder.name == name and digest.startswith(digest_of(embedder))
         own = (self.tenant_name or "this database",) if is_own else ()
         return own if self._tenants is None else (*own, *self._tenants.embedded_by(digest))
 

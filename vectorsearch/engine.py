@@ -44,7 +44,8 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
 ) -> Database:
     """Open a database, or make one; downloads nothing and loads no model.
 
-    For `embed`, `language` and `lexical`, `"default"` is what the database was made with.
+    For `embed`, `language` and `lexical`, `"default"` is what the database was made with. Where that embedder can't be
+    had any more, all works that embeds nothing, the rest raises ModelUnavailable, and `Database.reindex` takes another.
 
     Args:
         path: a folder; None keeps everything in a temporary folder that `close` removes.

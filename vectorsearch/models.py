@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from backends import catalogue, registry
 from backends.base import ModelSpec
-from backends.errors import CannotServe, InvalidInput, MissingExtra, UnknownModel, VectorSearchError
+from backends.errors import (
+    CannotServe,
+    InvalidInput,
+    MissingExtra,
+    ModelUnavailable,
+    UnknownModel,
+    VectorSearchError,
+)
 from backends.selection import found_by
 from backends.text_model import TextLoader
 from lifecycle import ModelRef
@@ -21,7 +28,7 @@ from rerank import LeasedCrossEncoder
 from vectorsearch import config
 from vectorsearch.encoder import Encoder
 from vectorsearch.query.states import ModelState
-from vectorsearch.space import digest_of
+from vectorsearch.space import AbsentModel, digest_of
 from vectorsearch.storage.errors import DatabaseClosed
 
 if TYPE_CHECKING:
@@ -95,6 +102,7 @@ class Models:
 
         Raises:
             CannotServe: no backend here can run it.
+            ModelUnavailable: it is the database's own, and isn't there any more.
         """
         return Encoder(self._chain(spec, workload)[1], spec, config.LEASE_TIMEOUT_S)
 
@@ -110,7 +118,7 @@ class Models:
         """Return which backends run a model, in which order, and why.
 
         Raises:
-            CannotServe: no backend here can run it.
+            CannotServe, ModelUnavailable: as `encoder`.
         """
         return self._chain(spec, workload)[0]
 
@@ -118,7 +126,7 @@ class Models:
         """Tell the planner which backend a query would begin with, and whether the model is in memory there."""
         try:
             choice, chain = self._chain(spec, "query")
-        except (CannotServe, MissingExtra) as exc:
+        except (CannotServe, MissingExtra, ModelUnavailable) as exc:
             return ModelState(ModelRef(self.tenant, spec.name), "none", resident=False, nbytes=0, unavailable=str(exc))
         status = self.manager.status(chain.ref)
         return ModelState(chain.ref, status.backend, resident=status.resident, nbytes=status.nbytes, why=choice.reason)
@@ -199,6 +207,8 @@ class Models:
         known = self._chains.get((spec.digest, workload))
         if known is not None:
             return known
+        if isinstance(spec, AbsentModel):
+            raise spec.error()
         with self._lock:
             self.check_open()
             if spec.checked and spec.digest in self._forgotten:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from backends import catalogue
-from backends.errors import InferenceError, InvalidInput, UnknownModel
+from backends.errors import InferenceError, InvalidInput, InvalidModel, UnknownModel
 from lifecycle import LoadPolicy, ModelConfig
 from lifecycle.config import merge_configs
+from vectorsearch.space import digest_of
 from vectorsearch.storage.errors import ReadOnlyDatabase
 from vectorsearch.storage.registry import ModelRow, Registry
 
@@ -70,7 +72,8 @@ class Registration:
         models.use_registered(self.find, lambda: sorted(self._rows))
         for row in self._rows.values():
             if _config(row).load_policy is LoadPolicy.EAGER:
-                models.begin(self._spec(row), _in_force(row.digest, self._rows))
+                with suppress(InvalidModel):  # damaged: whoever uses it is told, and so is who verifies
+                    models.begin(self._spec(row), _in_force(row.digest, self._rows))
 
     @property
     def quota_nbytes(self) -> int | None:
@@ -254,7 +257,7 @@ class Registration:
 
 def _means_another(row: ModelRow, spec: ModelSpec) -> bool:
     """Tell whether a row gives a model's name to another one."""
-    return row.name == spec.name and row.digest != spec.digest
+    return row.name == spec.name and not row.digest.startswith(digest_of(spec))  # that of an absent one is cut short
 
 
 def _in_force(digest: str, rows: Mapping[str, ModelRow]) -> ModelConfig:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import numpy as np
 
-from backends.errors import InferenceError, InvalidInput, UnknownModel
+from backends.errors import BackendError, InferenceError, InvalidInput
 from lifecycle import LifecycleError
 from lifecycle.hold import Hold
 from vectorsearch import config
@@ -24,6 +24,7 @@ from vectorsearch.query.plan import plan_search
 from vectorsearch.query.request import SearchRequest, check_request
 from vectorsearch.query.states import FilterState, PlanState
 from vectorsearch.results import ModelLoad
+from vectorsearch.space import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -216,13 +217,13 @@ class Searcher:
 
     def _outdated(self, kept: SearchDefaults, embedder: ModelSpec | None) -> str:
         """Return why stored defaults don't count any more; empty if they do."""
-        if kept.embed is not None and kept.embed != (embedder and embedder.digest):
+        if kept.embed is not None and not (embedder and kept.embed.startswith(digest_of(embedder))):
             return "of another embedder"
         if kept.rerank is None or kept.rerank_digest is None:
             return ""
         try:
             spec = self._models.resolve(kept.rerank, "cross-encode")
-        except (UnknownModel, InvalidInput):
+        except (BackendError, InvalidInput):
             return f"of reranker {kept.rerank!r}, which isn't there any more"
         return "" if spec.digest == kept.rerank_digest else f"of another {kept.rerank!r}"
 

@@ -104,7 +104,7 @@ class Searching:
         Raises:
             EmptyQuery, UnknownMode, UnknownModel, DimensionMismatch, InvalidInput: an argument can't be used.
             UnknownTenant: there is none of this name.
-            BudgetExhausted: `mode="dense"`, and the embedder can't fit.
+            BudgetExhausted, ModelUnavailable: `mode="dense"`, and the embedder can't fit, or isn't there any more.
             DeadlineExceeded: no retriever was done in time.
         """
         options = SearchOptions(

@@ -4,18 +4,48 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from backends.errors import VectorSearchError
+from backends.base import ModelSpec
+from backends.errors import ModelUnavailable, VectorSearchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from backends.base import ModelSpec
-
 T = TypeVar("T")
 
 _SHOWN_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbsentModel(ModelSpec):
+    """Stands for an embedder that made a database's vectors and can't be had; `why` tells it, and the next step.
+
+    With it all works that embeds nothing: `Models` raises the error where it would be run.
+    """
+
+    why: str
+
+    @classmethod
+    def of(cls, source: str, digest: str, *, dim: int | None, why: str) -> Self:
+        """Return what stands for the model that was found at `source`."""
+        folder = Path(source)
+        return cls(
+            name=folder.name,
+            task="embed",
+            folder=folder,
+            digest=digest,
+            weights_file="",
+            weights_nbytes=0,
+            dim=dim,
+            why=why,
+        )
+
+    def error(self) -> ModelUnavailable:
+        """Return what to raise where the model is needed."""
+        return ModelUnavailable(self.why)
 
 
 class EmbeddingSpace:

@@ -12,7 +12,7 @@ import pytest
 
 import vectorsearch
 from vectorsearch.defaults import SearchDefaults, built_in
-from vectorsearch.errors import InvalidInput, SettingsMismatch
+from vectorsearch.errors import InvalidInput, ModelUnavailable
 from vectorsearch.evaluation import tune
 from vectorsearch.evaluation.systems import System
 from vectorsearch.evaluation.topics import Topics
@@ -102,16 +102,16 @@ def test_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["db", "empty", "taken"]
 
 
-def test_database_is_refused_when_its_model_was_fitted_again(tmp_path: Path) -> None:
-    """S48: vectors of one fit mean nothing to another: opening says that the model has changed."""
+def test_queries_are_not_embedded_when_the_model_was_fitted_again(tmp_path: Path) -> None:
+    """S48: vectors of one fit mean nothing to another: a dense search says that the model has changed."""
     with plain(tmp_path / "db") as db:
         fit_features(db, tmp_path / "m", dim=4)
         fit_features(db, tmp_path / "other", dim=4, seed=1)
     vectorsearch.open(tmp_path / "dense", embed=tmp_path / "m").close()
     (tmp_path / "m").rename(tmp_path / "old")
     (tmp_path / "other").rename(tmp_path / "m")
-    with pytest.raises(SettingsMismatch, match="has changed"):
-        vectorsearch.open(tmp_path / "dense")
+    with vectorsearch.open(tmp_path / "dense") as db, pytest.raises(ModelUnavailable, match="has changed"):
+        db.search("apple", mode="dense")
 
 
 def test_command_fits_and_indexes_and_searches(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from backends.errors import CannotServe, VectorSearchError
+from backends.errors import CannotServe, ModelUnavailable, VectorSearchError
 from vectorsearch.cli import output
 from vectorsearch.cli.group import FAILED, INTERRUPTED
 from vectorsearch.cli.opening import (
@@ -121,7 +121,7 @@ def _choice(database: Database) -> Choice | None:
     """Return the backend of bulk embedding; None if nothing can embed, which is no fault where vectors are given."""
     try:
         return database.embedder_choice("bulk")
-    except CannotServe:
+    except (CannotServe, ModelUnavailable):
         return None
 
 

@@ -55,6 +55,12 @@ RerankName = Annotated[
     ),
 ]
 
+# What is to be said of such names where no stage has an error to tell.
+_DETAILS = {
+    ":budget": "its model doesn't fit into the memory budget",
+    "dense:unavailable": "its model can't be used here; --mode dense tells why",
+}
+
 SvgFile = Annotated[
     Path | None,
     typer.Option("--svg", help="Write the stages as a timeline to this file.", dir_okay=False, metavar="FILE"),
@@ -228,7 +234,7 @@ def degradations(result: SearchResult) -> list[str]:
             reasons.append(f"its defaults are {result.plan.defaults}")
             continue
         stage = "encode" if name.startswith("dense:") else name.partition(":")[0]
-        detail = errors.get(stage, "its model doesn't fit into the memory budget" if name.endswith(":budget") else "")
+        detail = errors.get(stage) or next((text for end, text in _DETAILS.items() if name.endswith(end)), "")
         reasons.append(f"went without {name}{f': {detail}' if detail else ''}")
     return reasons
 
