@@ -60,7 +60,7 @@ class ModelFiles:
 
     @contextmanager
     def copied(self, spec: ModelSpec) -> Iterator[ModelSpec]:
-        """Copy a model's folder into the store, unless it is there, and give the spec of the copy.
+        """Copy a model's folder into the store, unless it is there undamaged, and give the spec of the copy.
 
         For the length of the `with` block the copy is kept, whoever cleans up. It appears whole or not at all, and
         what can run code is left out.
@@ -79,25 +79,35 @@ class ModelFiles:
                 self._held[target] -= 1
 
     def _copy(self, spec: ModelSpec, target: Path) -> None:
-        if not target.exists():
-            unfinished = target.with_name(f"{target.name}.unfinished")
-            shutil.rmtree(unfinished, ignore_errors=True)
-            self._folder.mkdir(exist_ok=True)
-            try:
-                shutil.copytree(spec.folder, unfinished, ignore=shutil.ignore_patterns(*_UNUSED))
-                for path in unfinished.rglob("*"):
-                    if path.is_file():
-                        fsync_file(path)
-                if read_folder(unfinished, name=spec.name).digest != spec.digest:
-                    raise InvalidModel(f"the files of {spec.folder} changed while they were copied: register it again")
-                unfinished.replace(target)
-                fsync_folder(self._folder)
-            except OSError as exc:
-                raise InvalidModel(
-                    f"the files of {spec.folder} can't be copied into the store: {_first_of(exc)}"
-                ) from exc
-            finally:
-                shutil.rmtree(unfinished, ignore_errors=True)
+        if self._is_whole(spec, target):
+            return
+        unfinished, damaged = (target.with_name(f"{target.name}.{what}") for what in ("unfinished", "damaged"))
+        for left in (unfinished, damaged):
+            shutil.rmtree(left, ignore_errors=True)
+        self._folder.mkdir(exist_ok=True)
+        try:
+            shutil.copytree(spec.folder, unfinished, ignore=shutil.ignore_patterns(*_UNUSED))
+            for path in unfinished.rglob("*"):
+                if path.is_file():
+                    fsync_file(path)
+            if read_folder(unfinished, name=spec.name).digest != spec.digest:
+                raise InvalidModel(f"the files of {spec.folder} changed while they were copied: register it again")
+            if target.exists():  # an instance that is loaded has its files open, and keeps them
+                target.rename(damaged)
+            unfinished.replace(target)
+            fsync_folder(self._folder)
+        except OSError as exc:
+            raise InvalidModel(f"the files of {spec.folder} can't be copied into the store: {_first_of(exc)}") from exc
+        finally:
+            for left in (unfinished, damaged):
+                shutil.rmtree(left, ignore_errors=True)
+
+    def _is_whole(self, spec: ModelSpec, target: Path) -> bool:
+        """Tell whether there is a copy of a model already that is not damaged; it is read whole."""
+        try:
+            return target.exists() and self.spec_of(spec.digest, spec.name, anew=True).digest == spec.digest
+        except (InvalidModel, OSError):
+            return False
 
     def copy_into(self, store_folder: Path, copy_rows: Callable[[], Iterable[str]]) -> None:
         """Copy the models of those digests that `copy_rows()` returns into another store's folder.

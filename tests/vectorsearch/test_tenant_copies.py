@@ -117,3 +117,21 @@ def test_a_copy_holds_what_is_registered_when_other_files_lie_beside(store: vs.D
     with pytest.raises(StoreError, match="registered models can't be copied"):
         store.snapshot(tmp_path / "other")
     assert not list(tmp_path.glob("other*"))
+
+
+@pytest.mark.parametrize("name", ["acme", "globex"])
+def test_a_damaged_copy_is_replaced_when_its_model_is_registered_again(
+    store: vs.Database, tmp_path: Path, name: str
+) -> None:
+    """By whoever registers it: the model is then whole for everybody, and what is loaded goes on meanwhile."""
+    acme, user = store.tenant("acme"), store.tenant(name)
+    assert bias_of(acme.search("apple", rerank="own")) == 1
+    copy = acme.find_reranker("own").folder
+    (copy / "model.safetensors").write_text("9")
+    (copy / "more").touch()
+    assert [fault.part for fault in store.verify().faults] == ["models"]
+    user.register_model("again", tmp_path / "acme", "cross-encoder")
+    assert store.verify().ok
+    assert not (copy / "more").exists()
+    assert len(list(copy.parent.iterdir())) == 2
+    assert bias_of(acme.search("apple", rerank="own")) == bias_of(user.search("apple", rerank="again")) == 1
