@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from backends.base import ModelSpec
+    from vectorsearch.storage.registry import ModelRow
 
 FOLDER_NAME = "models"
 _DIGITS = 32  # of the digest, in a folder's name
@@ -129,10 +130,10 @@ class ModelFiles:
         copy = self._folder / Path(source).name
         return str(copy) if len(copy.name) == _DIGITS and copy.is_dir() else source
 
-    def keep_only(self, digests: Iterable[str]) -> None:
-        """Remove the files of every model that is none of these."""
+    def keep_only(self, read_rows: Callable[[], Iterable[ModelRow]]) -> None:
+        """Remove the files of every model that no row of the registry names, which are read while nothing is copied."""
         with self._lock:
-            kept = {self.path_of(digest) for digest in digests} | set(+self._held)
+            kept = {self.path_of(row.digest) for row in read_rows()} | set(+self._held)
             for path in self._folder.iterdir() if self._folder.exists() else ():
                 if path not in kept:
                     shutil.rmtree(path, ignore_errors=True)

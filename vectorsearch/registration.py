@@ -252,7 +252,7 @@ class Registration:
 
     def _sweep(self) -> None:
         """Drop the files of models that nobody has registered."""
-        self._files.keep_only(row.digest for row in self._registry.models())
+        self._files.keep_only(self._registry.models)
 
 
 def _means_another(row: ModelRow, spec: ModelSpec) -> bool:

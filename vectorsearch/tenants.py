@@ -86,7 +86,7 @@ class Tenants:
         if not read_only:  # what a run that was cut off has left
             for left in (folder / FOLDER_NAME).glob(f"{_REMOVED}*"):
                 shutil.rmtree(left, ignore_errors=True)
-            files.keep_only(row.digest for row in registry.models())
+            files.keep_only(registry.models)
 
     def get(
         self,
@@ -197,7 +197,7 @@ class Tenants:
                 folder.rename(removed)
             self._registry.remove_tenant(name)
             self._manager.set_tenant(name)
-            self._files.keep_only(row.digest for row in self._registry.models())
+            self._files.keep_only(self._registry.models)
             shutil.rmtree(removed, ignore_errors=True)
 
     def embedded_by(self, digest: str) -> tuple[str, ...]:

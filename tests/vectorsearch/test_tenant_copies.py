@@ -11,7 +11,7 @@ from backends.errors import VectorSearchError
 from vectorsearch.config import DEFAULT_EMBEDDER
 from vectorsearch.errors import StoreError
 from vectorsearch.index.keeper import Keeper
-from vectorsearch.storage.registry import Registry
+from vectorsearch.storage.registry import ModelRow, Registry
 
 from .biased_models import TEXTS, BiasedBackend, bias_of, write_model
 
@@ -135,3 +135,19 @@ def test_a_damaged_copy_is_replaced_when_its_model_is_registered_again(
     assert not (copy / "more").exists()
     assert len(list(copy.parent.iterdir())) == 2
     assert bias_of(acme.search("apple", rerank="own")) == bias_of(user.search("apple", rerank="again")) == 1
+
+
+def test_no_new_model_loses_its_files_when_others_are_swept(
+    store: vs.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is registered is read while nothing can be copied and registered: none is missing from what is kept."""
+    models, lock, held = Registry.models, store._registration._files._lock, []
+
+    def watched(registry: Registry, tenant: str | None = None) -> tuple[ModelRow, ...]:
+        held.append(lock.locked())
+        return models(registry, tenant)
+
+    monkeypatch.setattr(Registry, "models", watched)
+    store.tenant("acme").unregister_model("own")
+    store.remove_tenant("acme")
+    assert held == [True, True]
