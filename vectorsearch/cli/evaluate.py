@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backends import catalogue
 from vectorsearch.cli import output
 from vectorsearch.cli.comparison import (
     Baseline,
@@ -25,7 +26,7 @@ from vectorsearch.cli.search import RerankName, fetch_for_search, reranker_optio
 from vectorsearch.defaults import current, leaves_open
 from vectorsearch.engine import DEFAULT
 from vectorsearch.evaluation.collections import read_judged_queries, read_qrels
-from vectorsearch.evaluation.experiment import Experiment, check_plan
+from vectorsearch.evaluation.experiment import Experiment, check_plan, check_rerankers
 from vectorsearch.evaluation.indexed import needs_embedder, open_collection
 from vectorsearch.evaluation.metrics import MEASURES, canonical_names
 from vectorsearch.evaluation.systems import RANKING_DEPTH, System, parse_system, read_systems
@@ -126,6 +127,8 @@ def evaluate(
     _check_run_files(run, [each.name for each in planned])
     measures = canonical_names(measure or MEASURES)
     check_plan(planned, measures)  # what can't work shall not be found out after minutes of indexing
+    if db is None:  # which may have models of its own
+        check_rerankers(planned, catalogue.resolve)
     test_collection = collection_option(collection, split=split)
     judged = _judged(test_collection, queries, qrels)
     with _open(

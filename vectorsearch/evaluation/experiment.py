@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backends import catalogue
 from backends.errors import InvalidInput
 from vectorsearch.evaluation.answers import ask
 from vectorsearch.evaluation.comparison import compare, resolve_baseline
@@ -61,6 +60,7 @@ class Experiment:
         self.measures = canonical_names(measures)
         self.baseline = resolve_baseline([system.name for system in self.systems], baseline)
         check_plan(self.systems, self.measures)
+        check_rerankers(self.systems, db.find_reranker)
         self._db = db
         self._judged = Topics.first(judged, limit)
         self._name = name or str(getattr(judged, "name", "queries"))
@@ -109,20 +109,28 @@ class Experiment:
 
 
 def check_plan(systems: Sequence[System], measures: Sequence[str]) -> None:
-    """Raise for what would be found out only after hours: a missing package, an unknown model, too few hits.
+    """Raise for what would be found out only after hours: a missing package, too few hits.
 
     Raises:
         MissingExtra: ir-measures or scipy is not installed.
-        UnknownModel: a reranker's name is unknown.
         InvalidInput: a measure looks deeper than a system answers.
     """
     require_ir_measures()
     require_scipy_stats()
     deepest = deepest_cutoff(measures)
     for system in systems:
-        for name in system.reranker_names:
-            catalogue.resolve(name)
         if system.k < deepest:
             raise InvalidInput(
                 f"system {system.name!r} gives {system.k} hits, and {', '.join(measures)} look at {deepest}: raise k"
             )
+
+
+def check_rerankers(systems: Sequence[System], find: Callable[[str], object]) -> None:
+    """Raise if a system's reranker can't be found by its name, by `find`.
+
+    Raises:
+        UnknownModel: there is none of this name.
+    """
+    for system in systems:
+        for name in system.reranker_names:
+            find(name)

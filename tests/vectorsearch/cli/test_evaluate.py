@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 import vectorsearch as vs
+from backends import registry
+from backends.fake_backend import FakeBackend
 from vectorsearch.cli import evaluate
 from vectorsearch.cli.evaluate import choose_systems
 from vectorsearch.evaluation import answers
 from vectorsearch.evaluation.systems import System
+
+from .conftest import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,6 +160,39 @@ def test_a_database_is_measured_when_judgments_are_given(run: Callable, db: Path
     assert done.exit_code == 0, done.stderr
     assert done.json["queries"] == 2
     assert done.json["systems"][0]["metrics"]["R@100"] == 1.0
+
+
+@pytest.mark.parametrize("options", [("--mode", "lexical", "--rerank", "own"), ("--system", "mode=lexical rerank=own")])
+@pytest.mark.parametrize("tenant", [None, "acme"])
+def test_a_registered_reranker_is_measured_when_its_database_is(
+    run: Callable, db: Path, collection: Path, tenant: str | None, options: tuple[str, ...]
+) -> None:
+    """Its name is what `search` knows it by; in a database that doesn't have it, it is unknown."""
+    backend = "fake-for-measuring"
+    registry.register(FakeBackend(backend))
+    (collection / "model").mkdir()
+    config = {"architectures": ["BertForSequenceClassification"], "num_labels": 1}
+    for name, text in (("config.json", json.dumps(config)), ("tokenizer.json", "{}"), ("model.safetensors", "1")):
+        (collection / "model" / name).write_text(text, encoding="utf-8")
+    with vs.open(db, rerank=None, backend=backend) as store:
+        user = store.tenant(tenant) if tenant else store
+        user.upsert(ROWS)
+        user.register_model("own", collection / "model", "cross-encoder")
+        store.tenant("globex")
+    files = (
+        "--queries",
+        collection / "queries.jsonl",
+        "--qrels",
+        collection / "qrels" / "test.tsv",
+        "--backend",
+        backend,
+    )
+    whose = ("--tenant", tenant) if tenant else ()
+    done = run("evaluate", "--db", db, *whose, *files, *options, "--json")
+    assert done.exit_code == 0, done.stderr
+    assert "own" in str(done.json["systems"])
+    other = run("evaluate", "--db", db, "--tenant", "globex", *files, *options)
+    assert (other.exit_code, "no model 'own'" in other.stderr) == (1, True)
 
 
 def test_runs_are_written_when_a_file_is_named(run: Callable, collection: Path, tmp_path: Path) -> None:
