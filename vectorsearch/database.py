@@ -18,7 +18,7 @@ from vectorsearch.searching import Searching
 from vectorsearch.space import EmbeddingSpace, digest_of
 from vectorsearch.storage.files import writable
 from vectorsearch.storage.schema import require_outside
-from vectorsearch.store_upkeep import check_tenants, compact_tenants
+from vectorsearch.store_upkeep import check_tenants, compact_tenants, require_whole
 from vectorsearch.tenancy import Tenancy
 from vectorsearch.tenants_view import TenantSnapshot
 from vectorsearch.writer import Writer
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from vectorsearch.registration import Registration
     from vectorsearch.rows import Rows, Vectors
     from vectorsearch.storage.store import OnConflict
+    from vectorsearch.storage.upkeep import Fault
     from vectorsearch.tenants import Tenants
     from vectorsearch.types import Document, Filter, Metadata
     from vectorsearch.upkeep import Compaction, Verification
@@ -239,6 +240,9 @@ class Database(Searching, Tenancy):
         """Give the room of deleted documents back to the disk, and make the indexes as if they had never been.
 
         The root of a store compacts its tenants as well.
+
+        Raises:
+            StoreError: it can't be written, or a tenant's is damaged; all others are compacted.
         """
         upkeep = self._collection.upkeep
         return compact_tenants(upkeep.compact(), self._tenants, upkeep.store.folder)
@@ -252,20 +256,24 @@ class Database(Searching, Tenancy):
         Raises:
             NotADatabase: there is something at `path` already.
             InvalidInput: `path` is no path, or lies within a database.
-            StoreError: it can't be written.
+            StoreError: it can't be written; or it is, and lacks a tenant or a model that is damaged or missing.
         """
         if not isinstance(path, str | PathLike) or not str(path):
             raise InvalidInput(f"path is {path!r}: name a new folder for the snapshot")
 
+        faults: list[Fault] = []
+
         def copy_more(folder: Path) -> None:
-            if self._tenants is None:
+            faults.extend(
                 self._registration.copy_into(folder, embedder=self.embedder)
-            else:
-                self._tenants.copy_into(folder, lambda tenant, to: tenant._collection.upkeep.snapshot(to))  # noqa: SLF001 -- of this class
+                if self._tenants is None
+                else self._tenants.copy_into(folder, lambda tenant, to: tenant._collection.upkeep.snapshot(to))  # noqa: SLF001 -- of this class
+            )
 
         with writable(Path(path)):
             require_outside(Path(path))
             self._collection.upkeep.snapshot(Path(path), also=copy_more)
+        require_whole(f"{str(path)!r} is written", faults)
 
     def _embedded_by(self, name: str, digest: str) -> tuple[str, ...]:
         """Return whose documents a registered model has embedded: this database's, and those of its tenants."""

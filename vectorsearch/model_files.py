@@ -110,8 +110,8 @@ class ModelFiles:
         except (InvalidModel, OSError):
             return False
 
-    def copy_into(self, store_folder: Path, copy_rows: Callable[[], Iterable[str]]) -> None:
-        """Copy the models of those digests that `copy_rows()` returns into another store's folder.
+    def copy_into(self, store_folder: Path, copy_rows: Callable[[], Iterable[str]]) -> tuple[Fault, ...]:
+        """Copy the models of those digests that `copy_rows()` returns into another store's folder; return what lacks.
 
         It copies the registry's rows, and what they name is not removed meanwhile.
 
@@ -119,11 +119,17 @@ class ModelFiles:
             StoreError: a model can't be copied.
         """
         with self._lock:
+            faults = []
             try:
-                for digest in set(copy_rows()):
-                    shutil.copytree(self.path_of(digest), ModelFiles(store_folder).path_of(digest))
+                for digest in sorted(set(copy_rows())):
+                    if self.path_of(digest).is_dir():
+                        shutil.copytree(self.path_of(digest), ModelFiles(store_folder).path_of(digest))
+                    else:
+                        what = f"the files of the registered model of digest {digest} are missing: register it again"
+                        faults.append(Fault("models", what, mendable=False))
             except OSError as exc:
                 raise StoreError(f"the registered models can't be copied to {store_folder}: {_first_of(exc)}") from exc
+            return tuple(faults)
 
     def find(self, source: str) -> str:
         """Return where a model lies that was at `source`: a copy in this store is found wherever the store has gone."""

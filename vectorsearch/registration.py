@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from backends.base import ModelSpec, Task
     from vectorsearch.model_files import ModelFiles
     from vectorsearch.models import Models
+    from vectorsearch.storage.upkeep import Fault
 
 TASKS: dict[str, Task] = {
     "embed": "embed",
@@ -165,8 +166,8 @@ class Registration:
             self._settle(row.digest, self._rows)
             self._sweep()
 
-    def copy_into(self, folder: Path, *, embedder: ModelSpec | None) -> None:
-        """Copy the tenant's models into the folder of a store whose own they become.
+    def copy_into(self, folder: Path, *, embedder: ModelSpec | None) -> tuple[Fault, ...]:
+        """Copy the tenant's models into the folder of a store whose own they become; return what lacks.
 
         So does its embedder, if that is one that the store itself has registered.
 
@@ -185,7 +186,7 @@ class Registration:
                 Registry(folder).put_model(replace(row, tenant=""))
                 yield row.digest
 
-        self._files.copy_into(folder, copy_rows)
+        return self._files.copy_into(folder, copy_rows)
 
     def _checked(self, name: str, source: str | Path, task: str) -> ModelSpec:
         if not isinstance(name, str) or not _NAME.fullmatch(name):

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backends.errors import VectorSearchError
+from vectorsearch.storage.errors import DatabaseClosed, StorageFull, StoreError
 from vectorsearch.storage.files import folder_nbytes
 from vectorsearch.storage.upkeep import Fault
 from vectorsearch.upkeep import Verification
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from vectorsearch.database import Database
@@ -45,12 +46,31 @@ def compact_tenants(gained: Compaction, tenants: Tenants | None, folder: Path) -
     """Compact every tenant's documents as a store's own in `folder` were; the sizes are those of the whole folder.
 
     Raises:
-        StoreError: a tenant's can't be; those before it are compacted.
+        StorageFull: there is no room for one of them.
+        StoreError: a tenant's can't be; all others are compacted.
     """
     if tenants is None:
         return gained
-    forgotten = sum(tenants.get(tenant.name).compact().forgotten for tenant in tenants.list())
+    forgotten, faults = 0, []
+    for tenant in tenants.list():
+        try:
+            forgotten += tenants.get(tenant.name).compact().forgotten
+        except (StorageFull, DatabaseClosed):  # of the disk, or the store: the others can't be either
+            raise
+        except VectorSearchError as exc:
+            faults.append(Fault(f"tenant {tenant.name}", str(exc), mendable=False))
+    require_whole(f"database {str(folder)!r} is compacted", faults)
     return replace(gained, after_nbytes=folder_nbytes(folder), forgotten=gained.forgotten + forgotten)
+
+
+def require_whole(done: str, faults: Sequence[Fault]) -> None:
+    """Insist that what is `done` is done of the whole store.
+
+    Raises:
+        StoreError: parts of it were at fault, and left out.
+    """
+    if faults:
+        raise StoreError(f"{done}, but without {'; '.join(map(str, faults))}")
 
 
 def _shifted(progress: Progress | None, done: int) -> Progress | None:

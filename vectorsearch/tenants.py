@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 from backends.errors import InvalidInput, VectorSearchError
 from vectorsearch.registration import RegisteredModel
-from vectorsearch.storage.errors import DatabaseClosed, ReadOnlyDatabase, StoreError
+from vectorsearch.storage.errors import DatabaseClosed, ReadOnlyDatabase, StorageFull, StoreError
+from vectorsearch.storage.files import writable
 from vectorsearch.storage.registry import Registry, TenantRow
 from vectorsearch.storage.settings import stored_settings
+from vectorsearch.storage.upkeep import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from lifecycle import ModelManager
     from vectorsearch.database import Database
     from vectorsearch.model_files import ModelFiles
-    from vectorsearch.storage.upkeep import Fault
 
 FOLDER_NAME = "tenants"
 AS_BEFORE: Final = "default"  # what it has; of a new tenant, no quota and no guarantee
@@ -214,10 +215,14 @@ class Tenants:
         """Return what is wrong with the files of registered models, read whole."""
         return tuple(self._files.faults({row.digest: row.name for row in self._registry.models()}))
 
-    def copy_into(self, folder: Path, copy_documents: Callable[[Database, Path], None]) -> None:
+    def copy_into(self, folder: Path, copy_documents: Callable[[Database, Path], None]) -> tuple[Fault, ...]:
         """Copy the registry, the models in it, and each tenant's documents into another store's folder.
 
-        A tenant that is removed meanwhile isn't in the copy.
+        A tenant that is removed meanwhile isn't in the copy, and neither is what is damaged: that is returned.
+
+        Raises:
+            StorageFull: there is no room.
+            StoreError: the registry or a model can't be copied.
         """
         copy = Registry(folder)
 
@@ -225,14 +230,19 @@ class Tenants:
             self._registry.copy_into(folder)
             return (row.digest for row in copy.models())
 
-        self._files.copy_into(folder, copy_rows)
+        faults = [*self._files.copy_into(folder, copy_rows)]
         for row in copy.tenants():
+            target = folder / FOLDER_NAME / row.name
             try:
-                copy_documents(self.existing(row.name), folder / FOLDER_NAME / row.name)
-            except (VectorSearchError, OSError):
+                with writable(target):
+                    copy_documents(self.existing(row.name), target)
+            except VectorSearchError as exc:
                 if self._registry.tenant(row.name) is not None:
-                    raise
+                    if isinstance(exc, StorageFull | DatabaseClosed):  # the others can't be copied either
+                        raise
+                    faults.append(Fault(f"tenant {row.name}", str(exc), mendable=False))
                 copy.remove_tenant(row.name)
+        return tuple(faults)
 
     def close(self) -> None:
         """Close every tenant's database; the first error is raised once all are closed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import vectorsearch as vs
 from backends.errors import VectorSearchError
 from vectorsearch.config import DEFAULT_EMBEDDER
-from vectorsearch.errors import StoreError
+from vectorsearch.errors import StorageFull, StoreError
 from vectorsearch.index.keeper import Keeper
 from vectorsearch.storage.registry import ModelRow, Registry
 
@@ -107,16 +108,37 @@ def test_nobody_is_in_a_copy_when_he_was_removed_meanwhile(
         assert copy.verify().ok
 
 
-def test_a_copy_holds_what_is_registered_when_other_files_lie_beside(store: vs.Database, tmp_path: Path) -> None:
-    """What another process has half copied isn't taken along; what can't be read is told, and no copy is left."""
+def test_a_copy_holds_what_is_registered_when_other_files_lie_beside(
+    store: vs.Database, tmp_path: Path, backend: str
+) -> None:
+    """What another process has half copied isn't taken along; what is missing is told, and the rest is copied."""
     models = tmp_path / "db" / "models"
     (models / "0123.unfinished").mkdir()
     store.snapshot(tmp_path / "copy")
     assert len(list((tmp_path / "copy" / "models").iterdir())) == 2
     next(models.glob("*/tokenizer.json")).parent.rename(models / "elsewhere")
-    with pytest.raises(StoreError, match="registered models can't be copied"):
+    with pytest.raises(StoreError, match=r"'.*other' is written, but without models: the files of .* are missing"):
         store.snapshot(tmp_path / "other")
-    assert not list(tmp_path.glob("other*"))
+    assert len(list((tmp_path / "other" / "models").iterdir())) == 1
+    with vs.open(tmp_path / "other", rerank=None, backend=backend) as copy:
+        assert [fault.part for fault in copy.verify().faults] == ["models"]
+
+
+def test_no_copy_is_left_when_it_can_not_be_written(
+    store: vs.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk is no fault of a tenant's: the copy would lack whatever comes after."""
+    copy_files = Keeper.copy_files
+
+    def run_out(keeper: Keeper[object], folder: Path) -> None:
+        if folder.name.startswith("acme"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        copy_files(keeper, folder)
+
+    monkeypatch.setattr(Keeper, "copy_files", run_out)
+    with pytest.raises(StorageFull):
+        store.snapshot(tmp_path / "copy")
+    assert not list(tmp_path.glob("copy*"))
 
 
 @pytest.mark.parametrize("name", ["acme", "globex"])

@@ -12,7 +12,7 @@ import vectorsearch as vs
 from backends.errors import InvalidInput, UnknownModel, VectorSearchError
 from backends.fake_backend import fake_spec
 from vectorsearch.config import DEFAULT_EMBEDDER, DEFAULT_RERANKER
-from vectorsearch.errors import ReadOnlyDatabase
+from vectorsearch.errors import ReadOnlyDatabase, StoreError
 from vectorsearch.tenants import UnknownTenant
 
 from .conftest import EMBEDDER, OpenDatabase, fake_backend
@@ -147,3 +147,25 @@ def test_a_tenants_faults_are_told_when_the_store_is_verified(tmp_path: Path) ->
     with vs.open(path, embed=None, rerank=None) as db:
         assert [fault.part for fault in db.verify().faults] == ["tenant acme, documents", "tenant globex, file"]
         assert [fault.part for fault in db.repair().faults] == ["tenant globex, file"]
+
+
+def test_the_others_are_compacted_and_copied_when_a_tenant_is_damaged(tmp_path: Path) -> None:
+    """The error names the one that was left out, which is no empty tenant in the copy either; all else is there."""
+    path, copied = tmp_path / "db", tmp_path / "copy"
+    with vs.open(path, embed=None, rerank=None) as db:
+        for name in ("acme", "globex", "hooli"):
+            db.tenant(name).add([{"id": doc_id, "text": "apple"} for doc_id in "ab"])
+            db.tenant(name).delete(["a"])
+    (path / "tenants" / "globex" / "documents.sqlite").write_bytes(b"rotten" * 500)
+    with vs.open(path, embed=None, rerank=None) as db:
+        with pytest.raises(StoreError, match=r"is compacted, but without tenant globex: .*globex"):
+            db.compact()
+        assert [db.tenant(name).compact().forgotten for name in ("acme", "hooli")] == [0, 0]
+        with pytest.raises(StoreError, match=r"copy' is written, but without tenant globex: .*globex"):
+            db.snapshot(copied)
+    with vs.open(copied, rerank=None) as copy:
+        assert [(tenant.name, copy.tenant(tenant.name).count()) for tenant in copy.tenants()] == [
+            ("acme", 1),
+            ("hooli", 1),
+        ]
+        assert copy.verify().ok
