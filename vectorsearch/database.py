@@ -260,15 +260,14 @@ class Database(Searching, Tenancy):
         """
         if not isinstance(path, str | PathLike) or not str(path):
             raise InvalidInput(f"path is {path!r}: name a new folder for the snapshot")
-
         faults: list[Fault] = []
 
         def copy_more(folder: Path) -> None:
-            faults.extend(
-                self._registration.copy_into(folder, embedder=self.embedder)
-                if self._tenants is None
-                else self._tenants.copy_into(folder, lambda tenant, to: tenant._collection.upkeep.snapshot(to))  # noqa: SLF001 -- of this class
-            )
+            if self._tenants is None:
+                faults.extend(self._registration.copy_into(folder, embedder=self.embedder))
+            else:
+                copy = self._tenants.copy_into
+                faults.extend(copy(folder, lambda tenant, to: tenant._collection.upkeep.snapshot(to)))  # noqa: SLF001 -- of this class
 
         with writable(Path(path)):
             require_outside(Path(path))
