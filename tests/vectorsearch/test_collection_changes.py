@@ -35,6 +35,16 @@ def test_a_forked_process_can_not_write_when_its_parent_does(tmp_path: Path, mon
         assert collection.count() == 2
 
 
+def test_a_document_counts_once_when_its_id_is_given_twice(tmp_path: Path) -> None:
+    """However far apart the two are: the number that is returned and the counts are those of the documents."""
+    with Collection.open(tmp_path / "db") as collection:
+        collection.write([Document(f"d{i}", "apple") for i in range(700)])
+        assert collection.delete(["d0", *(f"d{i}" for i in range(100, 700)), "d0"]) == 601
+        assert collection.count() == 99
+        assert collection.upkeep.verify().ok
+        assert [doc and doc.id for doc in collection.get(["d1", "d0", "d1"])] == ["d1", None, "d1"]
+
+
 def test_matching_documents_are_deleted_when_a_filter_is_given(tmp_path: Path) -> None:
     """`delete_where` deletes what the filter lets through, all in one change, and nothing else."""
     with Collection.open(tmp_path / "db") as collection:

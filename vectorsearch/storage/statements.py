@@ -66,12 +66,12 @@ def meta_of(conn: sqlite3.Connection) -> dict[str, str]:
 
 
 def select_in(conn: sqlite3.Connection, query: str, values: Iterable[str | int]) -> list[tuple]:  # type: ignore[type-arg]  # rows of the query's own columns
-    """Run a query that ends in IN for any number of values.
+    """Run a query that ends in IN for any number of values, each of which counts once.
 
     Raises:
         InvalidInput: a value is not valid Unicode.
     """
-    wanted = list(values)
+    wanted = list(dict.fromkeys(values))  # a value in two chunks would find its row twice
     found: list[tuple] = []  # type: ignore[type-arg]  # as above
     for start in range(0, len(wanted), _VARIABLES):
         chunk = wanted[start : start + _VARIABLES]
