@@ -124,9 +124,13 @@ def is_scanned(allowed: int, vectors: int, *, in_memory: bool = True) -> bool:
 def next_step(
     plan: BasePlan, *, base: int | None, base_dead: int, tail: int, new: int
 ) -> Literal["append", "extend", "rebuild"]:
-    """Decide, from counts of vectors, how `new` ones join: into the tail, into a longer base, or into a fresh one."""
+    """Decide, from counts of vectors, how `new` ones join: into the tail, into a longer base, or into a fresh one.
+
+    `tail` are the live ones there. Lists that too few are left for to be learnt again keep their dead.
+    """
     if base is None:
         return "rebuild" if tail + new >= plan.min_vectors else "append"
-    if base_dead > _DEAD_SHARE * base:
+    can_learn = not plan.n_lists or base - base_dead + tail + new >= plan.min_vectors
+    if base_dead > _DEAD_SHARE * base and can_learn:
         return "rebuild"
     return "extend" if tail + new > max(_TAIL_VECTORS, _TAIL_SHARE * base) else "append"

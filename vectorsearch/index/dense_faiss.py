@@ -170,7 +170,7 @@ class FaissIndex:
     def _step(self, new: int) -> str:
         base, tail = self._state.base, self._state.tail
         n_base, dead = (len(base.rows), len(base.rows) - base.n_live) if base else (None, 0)
-        return next_step(self._plan, base=n_base, base_dead=dead, tail=len(tail.rows) if tail else 0, new=new)
+        return next_step(self._plan, base=n_base, base_dead=dead, tail=tail.n_live if tail else 0, new=new)
 
     def _load(self, folder: Path, newest_seq: int) -> str:
         found = manifest.load(

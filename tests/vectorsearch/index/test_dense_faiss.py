@@ -41,6 +41,15 @@ def test_the_next_step_follows_from_counts_when_vectors_join(
     assert next_step(GRAPH, base=base, base_dead=dead, tail=tail, new=new) == step
 
 
+def test_lists_are_not_learnt_anew_when_too_few_vectors_are_left() -> None:
+    """They are made anew as soon as there are enough again; a graph, which learns nothing, always is."""
+    lists = base_plan("IVF64,Flat")
+    assert next_step(lists, base=5000, base_dead=4900, tail=10, new=0) == "append"
+    assert next_step(lists, base=5000, base_dead=4900, tail=10, new=2039) == "extend"
+    assert next_step(lists, base=5000, base_dead=4900, tail=10, new=3986) == "rebuild"
+    assert next_step(GRAPH, base=5000, base_dead=4900, tail=10, new=0) == "rebuild"
+
+
 @pytest.mark.parametrize(
     "dense", ["flat", "HNSW", "HNSW1", "HNSW16,PQ8", "IVF0,Flat", "IVF10", "PQ8", "LSH", "", 3, None]
 )
@@ -58,11 +67,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-def open_index(store: Store, *, read_only: bool = False) -> FaissIndex:
+def open_index(store: Store, plan: BasePlan = GRAPH, *, read_only: bool = False) -> FaissIndex:
     """Open the index beside the store."""
     folder = store.folder.parent / "dense"
     return FaissIndex(
-        GRAPH, folder, database=store.uuid, newest_seq=store.seq, fetch=store.vectors_of, read_only=read_only
+        plan, folder, database=store.uuid, newest_seq=store.seq, fetch=store.vectors_of, read_only=read_only
     )
 
 
@@ -148,6 +157,30 @@ def test_the_base_is_built_anew_when_a_fifth_is_dead(store: Store) -> None:
     store.delete([f"d{i}" for i in range(400)])
     catch_up(store, index)
     assert (index.info()["vectors"], index.info()["tombstones"]) == (1100, 0)
+
+
+@pytest.mark.parametrize(("dense", "n"), [("IVF16,Flat", 1100), ("IVF2,PQ4", 17_000)])
+def test_the_living_are_found_when_nearly_all_vectors_of_lists_are_deleted(store: Store, dense: str, n: int) -> None:
+    """Fewer than lists can be learnt from stay in the old base, also when it is opened again."""
+    plan = base_plan(dense)
+    index = open_index(store, plan)
+    add(store, index, 0, n)
+    index.save(durable=True)
+    store.delete([f"d{i}" for i in range(10, n)])
+    catch_up(store, index)
+    again = open_index(store, plan)
+    catch_up(store, again)
+    for opened in (index, again):
+        assert sorted(opened.search(np.ones(8, np.float32), 20).rows.tolist()) == list(range(1, 11))
+
+
+def test_no_lists_are_learnt_when_the_same_documents_are_replaced_over_and_over(store: Store) -> None:
+    """The dead of the tail don't count as vectors that lists could be learnt from."""
+    index = open_index(store, base_plan("IVF4,Flat"))
+    for _ in range(260):
+        store.write([Document(f"d{i}", "", vector=np.ones(8, np.float32)) for i in range(2)], on_conflict="replace")
+        catch_up(store, index)
+    assert (index.info()["base"], index.info()["vectors"]) == (0, 2)
 
 
 def test_nothing_is_written_when_the_index_is_read_only(store: Store) -> None:
