@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from vectorsearch.collection import Collection, CollectionSettings
+from vectorsearch.index.base import no_candidates
+from vectorsearch.index.faiss_base import Base
 from vectorsearch.storage import failpoints
 from vectorsearch.storage.errors import DamagedDatabase, NotADatabase, ReadOnlyDatabase
 from vectorsearch.storage.schema import FILE_NAME
@@ -18,6 +20,10 @@ from vectorsearch.types import Document
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from vectorsearch.types import Candidates
 
 FLAT = CollectionSettings(dense="Flat")
 
@@ -131,6 +137,26 @@ def test_it_is_told_that_nothing_can_mend_it_when_pages_are_damaged(folder: Path
         assert not faults[0].mendable
         with pytest.raises(DamagedDatabase, match="from a snapshot"):
             collection.upkeep.repair()
+
+
+def test_only_what_the_index_lacks_is_a_fault_when_a_vector_is_not_found_by_itself(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a graph misses now and then, and finds when asked for it alone, can't be mended; many misses are a fault."""
+    unpatched, missed, absent = Base.search, 1, False
+
+    def search(base: Base, vector: NDArray[np.float32], k: int, allowed: NDArray[np.int64] | None) -> Candidates:
+        nonlocal missed
+        if (allowed is None and missed > 0) or (allowed is not None and absent):
+            missed -= 1
+            return no_candidates()
+        return unpatched(base, vector, k, allowed)
+
+    monkeypatch.setattr(Base, "search", search)
+    with Collection.open(folder, FLAT) as collection:
+        assert collection.upkeep.verify().ok
+        for missed, absent in ((1, True), (3, False)):  # noqa: B007 -- `search` reads both
+            assert [fault.part for fault in collection.upkeep.verify().faults] == ["dense"]
 
 
 def test_room_is_given_back_when_a_collection_is_compacted(folder: Path) -> None:
