@@ -28,6 +28,7 @@ _TAIL_SHARE = 0.1
 _DEAD_SHARE = 0.2
 _TRAINED_ON = 64  # vectors for each list or centroid: FAISS asks for 39 at least
 _CENTROIDS = 256
+_REFINES = (2, 4, 16, 64)  # of codes
 
 # Product quantisation only in lists: FAISS can't filter a plain one, and a graph over it trained for minutes.
 _CODE = "Flat|SQ8|SQfp16"
@@ -39,7 +40,8 @@ _EXAMPLES = "'auto', 'exact', 'Flat', 'SQ8', 'HNSW32', 'HNSW32,SQ8', 'IVF1024,Fl
 class Reach:
     """How widely a base is searched: `breadth` is the graph's queue or the number of lists that are visited.
 
-    `refine` times as many candidates as are wanted are scored again with their whole vectors.
+    A `breadth` of 0 looks at every code. `refine` times as many candidates as are wanted are scored again with their
+    whole vectors.
     """
 
     breadth: int
@@ -85,7 +87,7 @@ class BasePlan:
 
     def reaches(self, n_vectors: int) -> list[Reach]:
         """Return how widely an index of so many vectors can be searched, narrow and fast first."""
-        refines = (2, 4, 16, 64) if self.is_coded else (1,)
+        refines = _REFINES if self.is_coded else (1,)
         match self.family:
             case "graph":
                 widest = max(_WIDEST_OF_FEW, n_vectors // _WIDEST_SHARE)
@@ -95,6 +97,11 @@ class BasePlan:
             case _:
                 breadths = [0]
         return [Reach(breadth, refine) for refine in refines for breadth in breadths]
+
+    @property
+    def last_reaches(self) -> list[Reach]:
+        """Return how codes are searched that their graph leads to too rarely: all of them; else nothing."""
+        return [Reach(0, refine) for refine in _REFINES] if self.family == "graph" and self.is_coded else []
 
 
 def base_plan(dense: str) -> BasePlan:

@@ -90,7 +90,7 @@ class Base:
         """Return the `k` live, allowed rows nearest to the unit vector `vector`.
 
         Exact for a flat index and for few allowed rows, and where whole vectors are held for a `k` near their number
-        too; else as good as the index finds. Scores are exact always.
+        too; else as good as the index finds, and never fewer than there are. Scores are exact always.
         """
         if allowed is None:
             at = self.live
@@ -117,29 +117,35 @@ class Base:
         selector = self._live_selector if at is self.live else _selector(at, n)
         wanted = min(n, (k + _MARGIN) * reach.refine)
         # A graph's queue holds forbidden vectors too, and lists do, so both must be longer by the share of them.
-        breadth = int(reach.breadth / share)
-        scores, found = self.index.search(vector[None, :], wanted, params=self._parameters(breadth, wanted, selector))
-        kept = np.sort(found[0][found[0] >= 0])
+        scores, kept = self._found(vector, wanted, int(reach.breadth / share), selector)
         if self.matrix is None:
-            # All lists hold together what is allowed, so too few were visited only if others are left.
-            if kept.size < min(k, at.size) and self.plan.n_lists > breadth:
-                everywhere = self._parameters(self.plan.n_lists, wanted, selector)
-                _, found = self.index.search(vector[None, :], wanted, params=everywhere)
-                kept = np.sort(found[0][found[0] >= 0])
+            if kept.size < min(k, at.size):  # the others are in lists that weren't visited, or cut off from the graph
+                _, kept = self._found(vector, wanted, 0, selector)
             return self._scan(vector, k, kept)
-        if kept.size < k + _MARGIN or scores[0, -1] >= scores[0, k - 1]:
+        if kept.size < k + _MARGIN or scores[-1] >= scores[k - 1]:
             # Too little was reached, or more ties at the end than the margin holds: only a scan settles it.
             return self._scan(vector, k, at)
         return best(self.rows[kept], cosines(self.matrix[kept], vector), k)
 
-    def _parameters(self, breadth: int, wanted: int, selector: Any) -> Any:  # noqa: ANN401 -- FAISS ships no types
+    def _found(
+        self,
+        vector: NDArray[np.float32],
+        wanted: int,
+        breadth: int,
+        selector: Any,  # noqa: ANN401 -- FAISS ships no types
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return FAISS's scores, best first, and the positions, ascending; a `breadth` of 0 looks at every code."""
+        index, parameters = self.index, faiss.SearchParameters(sel=selector)  # type: ignore[call-arg]  # stubs lack it
         match self.plan.family:
+            case "graph" if breadth:
+                parameters = faiss.SearchParametersHNSW(efSearch=max(breadth, wanted), sel=selector)  # type: ignore[attr-defined]  # as above
             case "graph":
-                return faiss.SearchParametersHNSW(efSearch=max(breadth, wanted), sel=selector)  # type: ignore[attr-defined]  # stubs lack it
+                index = _storage(index)
             case "lists":
-                nprobe = min(self.plan.n_lists, max(1, breadth))
-                return faiss.SearchParametersIVF(nprobe=nprobe, sel=selector)  # type: ignore[call-arg]  # as above
-        return faiss.SearchParameters(sel=selector)  # type: ignore[call-arg]  # as above
+                nprobe = min(self.plan.n_lists, breadth or self.plan.n_lists)
+                parameters = faiss.SearchParametersIVF(nprobe=nprobe, sel=selector)  # type: ignore[call-arg]  # as above
+        scores, found = index.search(vector[None, :], wanted, params=parameters)
+        return scores[0], np.sort(found[0][found[0] >= 0])
 
 
 def build(plan: BasePlan, batches: Callable[[], Iterable[VectorBatch]], capacity: int, fetch: Fetch) -> Base | None:

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from vectorsearch.index.base_plan import Reach
     from vectorsearch.index.faiss_base import Base
     from vectorsearch.storage.snapshot import VectorBatch
 
 WANTED = 0.98  # recall@10 that a base is widened for
-FLOOR = 0.95  # below it an index that holds whole vectors is scanned instead
+FLOOR = 0.95  # below it the whole vectors that an index holds, or its graph's codes, are scanned instead
 # A graph finds all ten neighbours or, where it strays into another cluster, none of them: measured with 64 queries, a
 # recall is off by 0.02 or more in every third base.
 _QUERIES = 256
@@ -35,7 +36,7 @@ def tuned(base: Base, batches: Iterable[VectorBatch] = ()) -> Base:
     The queries are some of its own live vectors, moved away from themselves as a query is from its answer: a vector
     that an index holds is found more easily. Their neighbours are found by a scan of the base's own vectors, or of
     `batches` where it holds none. If no reach is wide enough it is the widest, and below the floor none: every search
-    is then exact, if the base holds whole vectors.
+    is then exact, if the base holds whole vectors, and looks at every code, if it doesn't.
     """
     if base.plan.family == "flat" or not base.n_live:
         return base
@@ -55,13 +56,25 @@ def checked(base: Base) -> Base:
 def _widened(base: Base) -> Base:
     if base.asked is None:
         return base
-    queries, truth = _questions(base, base.asked)
-    for reach in base.plan.reaches(base.n_live):
+    questions = _questions(base, base.asked)
+    base = _narrowest(base, base.plan.reaches(base.n_live), questions)
+    if base.recall >= FLOOR:
+        return base
+    if base.matrix is not None:
+        return replace(base, reach=None, recall=1.0)
+    return _narrowest(base, base.plan.last_reaches, questions)
+
+
+def _narrowest(
+    base: Base, reaches: Iterable[Reach], questions: tuple[NDArray[np.float32], list[NDArray[np.int64]]]
+) -> Base:
+    """Return the base with the first reach whose recall is what is wanted, else the last; as it is if there is none."""
+    for reach in reaches:
         base = replace(base, reach=reach)
-        base = replace(base, recall=_recall(base, queries, truth))
+        base = replace(base, recall=_recall(base, *questions))
         if base.recall >= WANTED:
-            return base
-    return replace(base, reach=None, recall=1.0) if base.recall < FLOOR and base.matrix is not None else base
+            break
+    return base
 
 
 def _asked(base: Base, batches: Iterable[VectorBatch]) -> NDArray[np.int64]:

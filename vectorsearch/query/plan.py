@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vectorsearch.index.base_plan import is_scanned
+from vectorsearch.index.base_plan import BasePlan, is_scanned
 from vectorsearch.query.request import RetrieverKind, SearchRequest, UnknownMode, check_request
 from vectorsearch.query.timing import timed
 
@@ -204,7 +204,9 @@ def _strategy(kind: RetrieverKind, state: PlanState) -> str:
     selected = "ids selected by their terms beforehand"
     if state.filter is None:
         return selected
-    if state.dense_kind in ("exact", "Flat") or is_scanned(state.filter.rows, state.documents):
+    is_exact = state.dense_kind in ("exact", "Flat")
+    in_memory = is_exact or BasePlan(state.dense_kind, 1).holds_vectors
+    if is_exact or is_scanned(state.filter.rows, state.documents, in_memory=in_memory):
         return f"{selected}, their vectors scanned"
     return f"{selected}, {state.dense_kind} searched among them"
 

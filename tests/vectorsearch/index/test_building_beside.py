@@ -13,6 +13,7 @@ from backends.errors import InvalidInput
 from vectorsearch.collection import Collection, CollectionSettings
 from vectorsearch.index import faiss_base, recall
 from vectorsearch.index.base_plan import BasePlan, Reach, base_plan
+from vectorsearch.index.cosine import nearest, unit
 from vectorsearch.index.dense_faiss import FaissIndex
 from vectorsearch.storage.store import Store
 from vectorsearch.types import Document
@@ -284,7 +285,7 @@ def test_a_base_finds_what_is_nearest_when_it_was_tuned(tmp_path: Path, factory:
 def test_a_base_that_finds_too_little_is_told_or_scanned_when_it_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factory: str, *, exact: bool
 ) -> None:
-    """Below the floor, whole vectors are scanned, and codes are searched as widely as can be; the recall says which."""
+    """Below the floor, whole vectors are scanned, or all codes of a graph; the recall says what that finds."""
     store = Store(tmp_path / "db", durable=False)
     store.write(documents(1000))
     with store.snapshot() as snapshot:
@@ -292,11 +293,30 @@ def test_a_base_that_finds_too_little_is_told_or_scanned_when_it_is_checked(
         assert base is not None
         monkeypatch.setattr(recall, "_recall", lambda *_: 0.5)
         tuned = recall.tuned(base, snapshot.vectors(0))
-    assert (tuned.reach is None, tuned.recall) == ((True, 1.0) if exact else (False, 0.5))
+    assert (tuned.reach, tuned.recall) == ((None, 1.0) if exact else (Reach(0, 64), 0.5))
     asked = replace(base, reach=Reach(16, 64), asked=tuned.asked)
     assert recall.checked(asked).reach == tuned.reach
     monkeypatch.undo()
     assert recall.checked(asked).reach == Reach(16, 64)
+    store.close()
+
+
+def test_all_codes_are_looked_at_when_their_graph_leads_to_too_few(tmp_path: Path) -> None:
+    """As many hits as are wanted are found where the graph doesn't lead; a breadth of 0 finds the best."""
+    store = Store(tmp_path / "db", durable=False)
+    centres = 100 * vectors(40)
+    given = centres[np.arange(6000) % 40] + vectors(6000)
+    store.write([Document(f"d{i}", "", vector=vector) for i, vector in enumerate(given)])
+    with store.snapshot() as snapshot:
+        base = faiss_base.build(BasePlan("HNSW2,SQ8", 1), lambda: snapshot.vectors(0), 6000, store.vectors_of)
+    assert base is not None
+    allowed = 1 + np.flatnonzero(np.arange(6000) % 40 >= 30)  # rows count from 1
+    query = unit(centres[0])
+    found = replace(base, reach=Reach(1, 2)).search(query, 100, allowed)
+    assert len(found.rows) == 100
+    assert np.isin(found.rows, allowed).all()
+    wanted = nearest(unit(given), np.arange(1, 6001), query, 10)
+    assert replace(base, reach=Reach(0, 64)).search(query, 10, None).rows.tolist() == wanted.rows.tolist()
     store.close()
 
 

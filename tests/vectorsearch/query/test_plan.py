@@ -157,6 +157,8 @@ def test_plan_says_unavailable_when_no_backend_serves_the_model() -> None:
         (20, "HNSW32", "their vectors scanned"),
         (400_000, "HNSW32", "HNSW32 searched among them"),
         (400_000, "exact", "their vectors scanned"),
+        (2_100, "HNSW32,SQ8", "HNSW32,SQ8 searched among them"),
+        (1_000, "IVF64,Flat", "their vectors scanned"),
     ],
 )
 def test_filter_is_applied_as_its_selectivity_asks(rows: int, kind: str, strategy: str) -> None:
