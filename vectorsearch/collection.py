@@ -11,6 +11,7 @@ from backends.analyzer import Analyzer
 from backends.errors import InvalidInput
 from vectorsearch.defaults import KeptDefaults
 from vectorsearch.index.allowed_rows import AllowedRows
+from vectorsearch.index.base import no_candidates
 from vectorsearch.index.filters import fields_of, has_field, parse_filter, plain_filter
 from vectorsearch.index.opening import check_settings, open_indexes
 from vectorsearch.storage.errors import DimensionMismatch, NonFiniteVector, SettingsMismatch
@@ -194,8 +195,7 @@ class Collection:
         text together, plus `title_weight` times that of its title among titles.
         """
         condition = parse_filter(filter)
-        index = self._lexical.current()
-        return index.search(query, k, condition, phrases=phrases, title_weight=title_weight)
+        return self._lexical.current().search(query, k, condition, phrases=phrases, title_weight=title_weight)
 
     def has_words(self, text: str) -> bool:
         """Tell whether there is a word in a text that an index holds: stop words and signs alone are none."""
@@ -206,7 +206,7 @@ class Collection:
         return self._analyzer.spans(text, set(self._analyzer.words(query)))
 
     def dense(self, vector: NDArray[np.float32], k: int, filter: Filter | None = None) -> Candidates:  # noqa: A002
-        """Return the `k` documents whose vectors are nearest to `vector` float32[dim], by cosine.
+        """Return the `k` documents whose vectors are nearest to `vector` float32[dim], by cosine; none if it is zero.
 
         Raises:
             DimensionMismatch: the vector has another length than those stored.
@@ -216,7 +216,7 @@ class Collection:
         query = self._checked(vector)
         condition = parse_filter(filter)
         allowed = self._allowed.of(self._lexical.current(), condition) if condition is not None else None
-        found = self._dense.current().search(query, k, allowed)
+        found = self._dense.current().search(query, k, allowed) if query.any() else no_candidates()
         if self._store.read_only and embed_of(self._store.meta()) != self._settings.embed:
             raise SettingsMismatch("another process has exchanged the embedder: open the database again")
         return found

@@ -77,7 +77,7 @@ class Searching:
 
         Args:
             query: text; may be left out if there is a `vector`.
-            vector: float32[dim], used for dense retrieval instead of embedding the query.
+            vector: float32[dim], used for dense retrieval instead of embedding the query; nothing is near a zero one.
             k: number of hits wanted; 0 gives none.
             filter: what a document's metadata must be, `{"lang": "en", "year": {"$gte": 2020}}`, for every retriever;
                 see `index.filters.parse_filter`.

@@ -68,13 +68,16 @@ def test_search_finds_a_topic_when_only_a_feature_model_is_there(tmp_path: Path)
 
 
 def test_query_of_unknown_words_finds_nothing(tmp_path: Path) -> None:
-    """S5: a query without known words has no nearest document, and gets no credit in fusion."""
+    """S5: a query without known words, alone or among many, or a caller's zero vector has no nearest document."""
     with plain(tmp_path / "db") as db:
         fit_features(db, tmp_path / "m", dim=4)
     with vectorsearch.open(tmp_path / "dense", embed=tmp_path / "m") as db:
         db.add(ROWS)
         assert not list(db.search("zebra", mode="dense"))
         assert not list(db.search("zebra"))
+        assert [len(found) for found in db.search_many(["zebra", "reader"], mode="dense", k=3)] == [0, 3]
+        assert not list(db.search_many(["zebra"])[0])
+        assert not list(db.search(vector=np.zeros(4)))
 
 
 def test_documents_are_the_fit_and_nothing_else(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from backends.errors import InferenceError
 from lifecycle import LifecycleError
-from vectorsearch.index.base import no_candidates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,8 +55,6 @@ class Retrieval:
                 phrases=self.request.phrases,
                 title_weight=self.request.title_weight,
             )
-        elif self.request.vector is None and not vector.any():
-            found = no_candidates()  # a feature model that knows none of the query's words: nothing is near
         else:
             found = self.collection.dense(vector, retriever.depth, self.plan.filter)
         trace.note(retriever.kind, start, self.plan.documents, len(found.rows))
