@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from backends.errors import InvalidInput
 from vectorsearch.evaluation.lines import parsed_lines
 from vectorsearch.evaluation.systems import refuse_repeated_names
@@ -34,7 +36,8 @@ def read_run(path: str | Path) -> Run:
     """Return the run in a file of `query Q0 document rank score tag` lines; it may be gzipped.
 
     As for trec_eval, the score orders a query's documents and the rank column counts for nothing; equal scores are
-    ordered by document id, descending, so that figures are those of trec_eval, whatever tool computes them.
+    ordered by document id, descending, so that figures are those of trec_eval, whatever tool computes them. It holds
+    scores as float32: what differs by less than that tells is equal.
 
     Raises:
         InvalidInput: a line is malformed, a score is no finite number, or a query has a document twice; the message
@@ -84,4 +87,5 @@ def _parse(line: str) -> tuple[str, str, float, str]:
         raise InvalidInput(f"the score {score[:60]!r} is no number") from exc
     if not math.isfinite(value):
         raise InvalidInput(f"the score {score[:60]!r} is no finite number")
-    return query, document, value, tag
+    with np.errstate(over="ignore"):  # to infinity, as in C
+        return query, document, float(np.float32(value)), tag

@@ -39,6 +39,13 @@ def test_ties_are_ordered_as_trec_eval_orders_them(tmp_path: Path) -> None:
     assert run.ties == 2
 
 
+def test_scores_are_equal_when_they_are_as_float32(tmp_path: Path) -> None:
+    """trec_eval holds scores as float32, so what differs by less is a tie, as is all that lies beyond."""
+    run = read_run(write(tmp_path, "q Q0 a 1 20.0000003 t\nq Q0 b 2 20.0000001 t\nq Q0 c 3 1e40 t\nq Q0 d 4 1e39 t\n"))
+    assert run.rankings == {"q": ["d", "c", "b", "a"]}
+    assert run.ties == 2
+
+
 def test_ids_are_text_when_they_look_like_numbers(tmp_path: Path) -> None:
     """`007` and `7` are two documents."""
     assert read_run(write(tmp_path, "1 Q0 007 1 2 t\n1 Q0 7 2 1 t\n")).rankings == {"1": ["007", "7"]}
