@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -174,6 +174,20 @@ def test_room_is_given_back_when_a_collection_is_compacted(folder: Path) -> None
     with Collection.open(folder, FLAT) as collection:
         assert len(collection.lexical("apple", 100).rows) == 39
         assert len(collection.dense(np.ones(8, np.float32), 100).rows) == 39
+
+
+def test_the_base_is_kept_when_only_later_deletions_are_forgotten(folder: Path) -> None:
+    """The next opening reads the base's file, which none of the deleted is in; one that is costs a new base."""
+    for added, gone, seen in ((range(60, 66), ["d60", "d61"], (40, 4)), (range(0), ["d1", "d62"], (42, 0))):
+        with Collection.open(folder, FLAT) as collection:
+            collection.write(documents(len(added), start=added.start))
+            collection.delete(gone)
+            collection.upkeep.compact()
+        with Collection.open(folder, FLAT) as collection:
+            found = collection.dense(np.ones(8, np.float32), 100).rows
+            assert sorted(found) == sorted(collection.lexical("apple", 100).rows)
+            info: Any = collection.info()["dense"]
+            assert (info["base"], info["tail"], info["origin"][:6]) == (*seen, "loaded")
 
 
 @pytest.mark.parametrize("settings", [FLAT, CollectionSettings(dense="exact")])

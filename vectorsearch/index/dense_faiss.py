@@ -31,9 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _State:
+    """What a search sees. `clean` is, of a base that was only read so far, a change up to which none of it died."""
+
     seq: int
     base: Base | None
     tail: RowVectors | None
+    clean: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class FaissIndex:
 
     def catch_up(self, snapshot: Snapshot, advance: Advance, *, build: bool = True) -> None:
         """Apply every change after `seq`; with `build`, make another base if this one is outgrown."""
-        if self.seq < snapshot.vectors_floor:
+        if max(self.seq, self._state.clean) < snapshot.vectors_floor:
             self.close()
         state, writer = self._state, self._writer
         gone = snapshot.deleted_after(state.seq)
@@ -186,17 +189,25 @@ class FaissIndex:
             return f"built anew: {exc}"
         breadth, refine, per_mille = (found.fields.get(name, 0) for name in ("breadth", "refine", "recall"))
         base = recall.checked(replace(base, reach=Reach(breadth, refine) if refine else None, recall=per_mille / 1000))
-        self._built, self._saved, self._state = (found.seq, base), found, _State(found.seq, base, None)
+        clean = min(found.fields.get("clean", 0), newest_seq)
+        self._built, self._saved, self._state = (found.seq, base), found, _State(found.seq, base, None, clean)
         return f"loaded at change {found.seq}"
 
     def _save(self, folder: Path, seq: int, base: Base, *, durable: bool) -> None:
         if self._saved is None or self._saved.seq != seq:
             self._saved, self._durable = self._write(folder, seq, base), False
-        if durable and not self._durable:
+        if not durable:
+            return
+        if not self._durable:
             for name in self._saved.files:
                 fsync_file(folder / name)
-            self._saved.save(folder / manifest.NAME, durable=True)
-            self._durable = True
+        state, saved = self._state, self._saved
+        if state.base is not None and state.base.n_live == base.n_live:
+            # None of it has died since, so deletions up to here may be forgotten without making it anew.
+            saved = replace(saved, fields={**saved.fields, "clean": max(state.seq, state.clean)})
+        if saved != self._saved or not self._durable:
+            saved.save(folder / manifest.NAME, durable=True)
+            self._saved, self._durable = saved, True
 
     def _write(self, folder: Path, seq: int, base: Base) -> Manifest:
         from vectorsearch.index import faiss_base  # noqa: PLC0415 -- as above
