@@ -84,8 +84,8 @@ def parse_filter(wanted: Filter | None) -> Condition | None:
     A field's value is a string, number, boolean or None that it must equal, or a mapping of operators, all of which
     must hold: `$eq $ne $gt $gte $lt $lte $in $nin $exists $contains $not`. `$and`, `$or` take a list of filters, `$not`
     one. A list matches if any of its elements does. `$ne`, `$nin` and `$not` also match a document without the field.
-    Numbers are compared with numbers and strings with strings, by code point. `$contains` finds a text in a string, or
-    an element that equals the value in a list.
+    Numbers are compared with numbers and strings with strings, by code point; a bound is no integer beyond float64.
+    `$contains` finds a text in a string, or an element that equals the value in a list.
 
     Raises:
         InvalidInput: an operator is unknown, or its operand of the wrong kind; the message names field and operator.
@@ -251,6 +251,13 @@ def _beyond(name: str, bound: object, *, above: bool, or_equal: bool) -> Beyond:
     if not isinstance(bound, str | int | float) or isinstance(bound, bool) or not is_scalar(bound):
         raise InvalidInput(f"filter {name!r}: {bound!r} has no order: compare with a number or a string")
     if not isinstance(bound, str):
+        try:
+            float(bound)
+        except OverflowError as exc:
+            raise InvalidInput(
+                f"filter {name!r}: an integer of {int(bound).bit_length()} bits is beyond every float: "
+                "it has no order, compare with a smaller one"
+            ) from exc
         return Beyond((prefix(name, "n"),), sortable_number(bound), above, or_equal)
     if len(bound) > _COMPARED:
         raise InvalidInput(f"filter {name!r}: strings are compared with up to {_COMPARED} characters, not {len(bound)}")

@@ -80,7 +80,7 @@ def value_term(name: str, value: object) -> str:
 def sortable_number(value: float) -> str:
     """Return text that sorts as the numbers do: the bits of the float64, and for a large integer what they leave out.
 
-    An integer beyond every float sorts by its sign alone.
+    An integer beyond every float sorts by its sign alone, so no filter takes one as a bound.
     """
     try:
         nearest = float(value) + 0.0  # -0.0 is 0.0
