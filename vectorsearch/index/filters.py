@@ -160,7 +160,7 @@ def _is_beyond(condition: Beyond, value: str) -> bool:
 
 
 def _plain(value: Any, depth: int) -> Any:  # noqa: ANN401 -- whatever the caller gave
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.ndim):
         return value.item()
     if depth < 0:
         raise InvalidInput(f"the filter is nested deeper than {_DEEPEST} levels: state it more simply")

@@ -143,8 +143,8 @@ def test_there_is_no_condition_when_nothing_is_asked() -> None:
 
 def test_a_filter_is_kept_in_plain_values_when_it_holds_numpys() -> None:
     """Scalars, arrays, tuples and sets become Python's own, and the caller's object is left alone."""
-    wanted = {"a": np.int64(1), "b": {"$in": np.array([1, 2])}, "c": {"$nin": (1.5,)}}
-    assert checked_filter(wanted) == {"a": 1, "b": {"$in": [1, 2]}, "c": {"$nin": [1.5]}}
+    wanted = {"a": np.int64(1), "b": {"$in": np.array([1, 2])}, "c": {"$nin": (1.5,)}, "d": np.array(2)}
+    assert checked_filter(wanted) == {"a": 1, "b": {"$in": [1, 2]}, "c": {"$nin": [1.5]}, "d": 2}
     assert isinstance(wanted["a"], np.int64)
 
 
