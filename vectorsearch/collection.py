@@ -53,7 +53,7 @@ class Collection:
         self._settings = settings
         self._lexical = lexical
         self._dense = dense
-        self._allowed = AllowedRows()
+        self._allowed = AllowedRows(store, lexical, dense)
         self._analyzer = Analyzer(settings.language)  # remembers stems
         self.defaults = KeptDefaults(store)
 
@@ -215,8 +215,7 @@ class Collection:
         """
         query = self._checked(vector)
         condition = parse_filter(filter)
-        allowed = self._allowed.of(self._lexical.current(), condition) if condition is not None else None
-        found = self._dense.current().search(query, k, allowed) if query.any() else no_candidates()
+        found = self._allowed.nearest(query, k, condition) if query.any() else no_candidates()
         if self._store.read_only and embed_of(self._store.meta()) != self._settings.embed:
             raise SettingsMismatch("another process has exchanged the embedder: open the database again")
         return found

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from backends.errors import InvalidInput
 from vectorsearch.collection import Collection
-from vectorsearch.storage.errors import (
-    DatabaseLocked,
-)
+from vectorsearch.index.allowed_rows import AllowedRows
+from vectorsearch.storage.errors import DatabaseLocked
 from vectorsearch.types import Document
 
 if TYPE_CHECKING:
@@ -76,6 +75,30 @@ def test_only_metadata_changes_when_it_is_updated(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="id 'a': metadata 'bad'"):
             collection.update_metadata({"b": {"ok": 1}, "a": {"bad": float("nan")}})
         assert collection.get(["b"])[0].metadata == {}  # type: ignore[union-attr]  # it is there
+
+
+@pytest.mark.parametrize("replaced", [1, 99])
+def test_a_replaced_document_is_found_when_a_filter_was_applied_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: int
+) -> None:
+    """Filter and vectors are asked again where an allowed document has changed between, three times at most."""
+    of, calls = AllowedRows.of, 0
+    document = Document("a", "apple", "t", {"x": 1}, np.ones(4, np.float32))
+
+    def then_replaced(allowed: AllowedRows, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        rows = of(allowed, *arguments)
+        collection.write([Document(f"other {calls}", "", metadata={"x": 2})])
+        if calls <= replaced:
+            collection.write([document], on_conflict="replace")
+        return rows
+
+    with Collection.open(tmp_path / "db") as collection:
+        collection.write([document])
+        monkeypatch.setattr(AllowedRows, "of", then_replaced)
+        assert len(collection.dense(np.ones(4, np.float32), 5, {"x": 1}).rows) == (replaced == 1)
+        assert calls == min(replaced + 1, 3)
 
 
 def test_a_mistyped_field_is_told_from_no_match_when_a_filter_finds_nothing(tmp_path: Path) -> None:

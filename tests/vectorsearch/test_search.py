@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 import pytest
@@ -10,6 +10,8 @@ import pytest
 from backends.errors import InvalidInput
 from rerank import RerankError
 from vectorsearch import upkeep
+from vectorsearch.collection import Collection
+from vectorsearch.encoder import Encoder
 from vectorsearch.features import fit_features
 
 from .conftest import DOCS
@@ -277,3 +279,30 @@ def test_title_counts_more_when_it_has_a_weight(open_database: OpenDatabase) -> 
     assert db.search("lease", title_weight=3.0)[0].id == "t"
     with pytest.raises(InvalidInput, match="title_weight"):
         db.search("lease", title_weight=-1)
+
+
+@pytest.mark.parametrize(("replaced", "expected"), [(1, ["json", "new"]), (99, ["json"])])
+def test_a_document_is_found_when_it_is_replaced_before_it_is_fetched(
+    db: vs.Database, monkeypatch: pytest.MonkeyPatch, replaced: int, expected: list[str]
+) -> None:
+    """It is looked up again, without encoding the query again; if it is replaced each time, the others are returned."""
+    fetch, encode, calls = Collection.fetch, Encoder.encode_query, {"fetch": 0, "encode": 0}
+
+    def fetched(collection: Collection, rows: Any) -> Any:
+        calls["fetch"] += 1
+        if calls["fetch"] <= replaced:
+            db.upsert([{"id": "csv", "text": "new"}])
+            db.upsert([{"id": "csv", "text": f"new lines of a file {calls['fetch']}"}])
+        return fetch(collection, rows)
+
+    def encoded(encoder: Encoder, *arguments: Any, **options: Any) -> Any:
+        calls["encode"] += 1
+        return encode(encoder, *arguments, **options)
+
+    db.delete(["re", "glob"])
+    monkeypatch.setattr(Collection, "fetch", fetched)
+    monkeypatch.setattr(Encoder, "encode_query", encoded)
+    result = db.search("lines", mode="dense")
+    assert sorted("new" if hit.text.startswith("new") else hit.id for hit in result) == expected
+    assert calls == {"fetch": min(replaced + 1, 3), "encode": 1}
+    assert [stage.stage for stage in result.stats] == ["encode", "dense", "fetch"]

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from vectorsearch.results import Hit
     from vectorsearch.types import Document
 
+# A document that another thread replaces may have another row before it is fetched: then all is looked up again, so
+# that it isn't missing, at most so often. What others replace all the time may still be.
+_LOOKED_AGAIN = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Resources:
@@ -64,6 +68,13 @@ def execute(plan: QueryPlan, request: SearchRequest, *, resources: Resources) ->
     merged = _merge(plan, lists, trace=trace)
     start = trace.now_ms
     rows, documents, scores = _fetch(merged, plan.depth, collection=resources.collection)
+    for _ in range(_LOOKED_AGAIN):
+        is_late = due is not None and due.left_s <= 0
+        if is_late or len(documents) == min(plan.depth, len(merged.rows)):
+            break
+        lists = {retriever: retrieval.run(retriever, trace.branch()) for retriever in lists}
+        merged = _merge(plan, lists, trace=trace.branch())
+        rows, documents, scores = _fetch(merged, plan.depth, collection=resources.collection)
     trace.note("fetch", start, min(plan.depth, len(merged.rows)), len(documents))
     if resources.held is not None:
         resources.held.settle()

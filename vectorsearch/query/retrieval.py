@@ -6,7 +6,7 @@ FAISS and Tantivy compute without the interpreter's lock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,13 +31,17 @@ _WORTHWHILE_MS = 0.2  # a list that costs less is there sooner without a thread,
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """One retrieval to be done: by which plan, for which request, from what, and until when."""
+    """One retrieval to be done: by which plan, for which request, from what, and until when.
+
+    `encoded` holds the query's vector once it is made: what is looked up again isn't encoded again.
+    """
 
     plan: QueryPlan
     request: SearchRequest
     collection: Collection
     encoder: Encoder | None
     deadline: Deadline | None
+    encoded: dict[RetrieverPlan, NDArray[np.float32]] = field(default_factory=dict)
 
     def run(self, retriever: RetrieverPlan, trace: Trace) -> Candidates:
         """Find one retriever's candidates; the trace is its own.
@@ -63,6 +67,8 @@ class Retrieval:
     def _vector(self, retriever: RetrieverPlan, trace: Trace) -> NDArray[np.float32]:
         if self.request.vector is not None:
             return self.request.vector
+        if retriever in self.encoded:
+            return self.encoded[retriever]
         if self.encoder is None or retriever.model is None or self.request.query is None:
             raise InferenceError("a dense stage was planned without an embedder")
         start = trace.now_ms
@@ -84,6 +90,7 @@ class Retrieval:
             truncated=encoding.truncated,
         )
         vector: NDArray[np.float32] = encoding.vectors[0]
+        self.encoded[retriever] = vector
         return vector
 
 
