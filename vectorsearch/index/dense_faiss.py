@@ -85,7 +85,7 @@ class FaissIndex:
     @property
     def outgrown(self) -> bool:
         """Tell whether the tail or the dead are too many, so that another base should be made."""
-        return self._step(0) != "append"
+        return self._step(self._state.base, self._state.tail, 0) != "append"
 
     def catch_up(self, snapshot: Snapshot, advance: Advance, *, build: bool = True) -> None:
         """Apply every change after `seq`; with `build`, make another base if this one is outgrown."""
@@ -95,9 +95,8 @@ class FaissIndex:
         gone = snapshot.deleted_after(state.seq)
         base = state.base.without(gone) if state.base else None
         writer.remove(gone)
-        self._state = _State(state.seq, base, writer.tail)
         new = min(snapshot.inserted_after(state.seq), snapshot.n_vectors)
-        if build and self._step(new) != "append":
+        if build and self._step(base, writer.tail, new) != "append":
             self.adopt(self.build_aside(snapshot, advance), np.empty(0, np.int64))
             return
         for batch in snapshot.vectors(state.seq):
@@ -110,12 +109,12 @@ class FaissIndex:
         from vectorsearch.index import faiss_base, recall  # noqa: PLC0415 -- FAISS is loaded by the first base, not before
 
         state, n = self._state, snapshot.n_vectors
-        if state.base is None or self._step(max(0, n - state.base.n_live)) == "rebuild":
+        known = state.base.without(snapshot.deleted_after(state.seq)) if state.base else None
+        if known is None or self._step(known, None, max(0, n - known.n_live)) == "rebuild":
             base = faiss_base.build(self._plan, lambda: _told(snapshot.vectors(0), advance), n, self._fetch)
         else:
             # All rows of the base came before all that it lacks.
-            newer = snapshot.vectors(int(state.base.rows[-1]))
-            known = state.base.without(snapshot.deleted_after(state.seq))
+            newer = snapshot.vectors(int(known.rows[-1]))
             base = faiss_base.extend(known, _told(newer, advance))
         if base is not None:
             base = recall.tuned(base, snapshot.vectors(0))
@@ -170,8 +169,7 @@ class FaissIndex:
         """Let go of the vectors."""
         self._state, self._writer, self._built = _State(0, None, None), TailWriter(), None
 
-    def _step(self, new: int) -> str:
-        base, tail = self._state.base, self._state.tail
+    def _step(self, base: Base | None, tail: RowVectors | None, new: int) -> str:
         n_base, dead = (len(base.rows), len(base.rows) - base.n_live) if base else (None, 0)
         return next_step(self._plan, base=n_base, base_dead=dead, tail=tail.n_live if tail else 0, new=new)
 

@@ -150,6 +150,21 @@ def test_the_dead_stay_dead_when_a_base_with_tombstones_is_written(store: Store)
     assert 4 not in again.search(vector, 3600).rows
 
 
+@pytest.mark.parametrize("n", [10, 1500])
+def test_a_search_sees_all_of_a_change_or_nothing_when_it_runs_beside_catching_up(store: Store, n: int) -> None:
+    """A document that is being replaced is found all the time, in the tail as in the base."""
+    index = open_index(store)
+    add(store, index, 0, n)
+    replaced = store.get(["d3"])[0]
+    assert replaced is not None
+    store.write([replaced], on_conflict="replace")
+    seen: list[list[int]] = []
+    with store.snapshot() as snapshot:
+        index.catch_up(snapshot, lambda _: seen.append(index.search(replaced.vector, 1).rows.tolist()))  # type: ignore[arg-type]  # it has one
+    assert seen == [[4]]
+    assert index.search(replaced.vector, 1).rows.tolist() == [store.seq]  # type: ignore[arg-type]  # as above
+
+
 def test_the_base_is_built_anew_when_a_fifth_is_dead(store: Store) -> None:
     """Tombstones go with the next build, and the vectors of the living are all there."""
     index = open_index(store)
