@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vectorsearch.index import recall
 from vectorsearch.index.base import best, no_candidates, writing
 from vectorsearch.index.base_plan import BasePlan, Reach, next_step
 from vectorsearch.index.cosine import unit
@@ -74,6 +75,7 @@ class FaissIndex:
         self._built: tuple[int, Base] | None = None  # the base as its file has it, with the change it was made at
         self._saved: Manifest | None = None
         self._durable = True
+        self._unchecked = False  # whether the base was read and not asked yet
         self._writable = folder is not None and not read_only
         self._origin = "built in memory" if folder is None else self._load(folder, newest_seq)
 
@@ -94,6 +96,8 @@ class FaissIndex:
         state, writer = self._state, self._writer
         gone = snapshot.deleted_after(state.seq)
         base = state.base.without(gone) if state.base else None
+        if base is not None and self._unchecked:
+            base, self._unchecked = recall.checked(base), False
         writer.remove(gone)
         new = min(snapshot.inserted_after(state.seq), snapshot.n_vectors)
         if build and self._step(base, writer.tail, new) != "append":
@@ -106,7 +110,7 @@ class FaissIndex:
 
     def build_aside(self, snapshot: Snapshot, advance: Advance) -> Built:
         """Make the base that the index should have, of the vectors in the snapshot; the index stays as it is."""
-        from vectorsearch.index import faiss_base, recall  # noqa: PLC0415 -- FAISS is loaded by the first base, not before
+        from vectorsearch.index import faiss_base  # noqa: PLC0415 -- FAISS is loaded by the first base, not before
 
         state, n = self._state, snapshot.n_vectors
         known = state.base.without(snapshot.deleted_after(state.seq)) if state.base else None
@@ -168,6 +172,7 @@ class FaissIndex:
     def close(self) -> None:
         """Let go of the vectors."""
         self._state, self._writer, self._built = _State(0, None, None), TailWriter(), None
+        self._unchecked = False
 
     def _step(self, base: Base | None, tail: RowVectors | None, new: int) -> str:
         n_base, dead = (len(base.rows), len(base.rows) - base.n_live) if base else (None, 0)
@@ -179,14 +184,18 @@ class FaissIndex:
         )
         if isinstance(found, str):
             return f"built anew: {found}"
-        from vectorsearch.index import faiss_base, recall  # noqa: PLC0415 -- as above
+        from vectorsearch.index import faiss_base  # noqa: PLC0415 -- as above
 
         try:
             base = faiss_base.load(self._plan, folder, sorted(found.files), self._fetch)
         except (RuntimeError, OSError) as exc:  # FAISS raises RuntimeError for a file that went away under it
             return f"built anew: {exc}"
         breadth, refine, per_mille = (found.fields.get(name, 0) for name in ("breadth", "refine", "recall"))
-        base = recall.checked(replace(base, reach=Reach(breadth, refine) if refine else None, recall=per_mille / 1000))
+        base = replace(base, reach=Reach(breadth, refine) if refine else None, recall=per_mille / 1000)
+        if found.seq >= newest_seq:
+            base = recall.checked(base)
+        else:  # once what was deleted since is dead: asked for it, codes and lists would be found to find too little
+            self._unchecked = True
         clean = min(found.fields.get("clean", 0), newest_seq)
         self._built, self._saved, self._state = (found.seq, base), found, _State(found.seq, base, None, clean)
         return f"loaded at change {found.seq}"

@@ -242,3 +242,16 @@ def test_the_recall_is_checked_without_a_scan_when_a_base_is_opened(
     found = iter([0.9, 0.97, 0.985])
     monkeypatch.setattr(recall, "_recall", lambda *_: next(found))
     assert open_index(store).info()["recall"] == 0.985
+
+
+def test_the_recall_is_checked_without_the_dead_when_many_were_deleted_since(store: Store) -> None:
+    """What is deleted can't be found: codes are asked once it is dead, and aren't searched more widely for it."""
+    plan = BasePlan("HNSW16,SQ8", 1)
+    index = open_index(store, plan)
+    add(store, index, 0, 1500)
+    index.save(durable=True)
+    store.delete([f"d{i}" for i in range(0, 1500, 6)])
+    again = open_index(store, plan)
+    catch_up(store, again)
+    assert (again.info()["base"], again.info()["tombstones"]) == (1500, 250)
+    assert float(str(again.info()["recall"])) >= recall.WANTED
