@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from backends.errors import InvalidInput
 from rerank import RerankError
-from vectorsearch import upkeep
 from vectorsearch.collection import Collection
 from vectorsearch.encoder import Encoder
-from vectorsearch.features import fit_features
 
 from .conftest import DOCS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import vectorsearch as vs
 
     from .conftest import OpenDatabase
@@ -232,21 +228,6 @@ def test_stats_tell_what_really_ran(db: vs.Database) -> None:
         assert stats[stage].device == "cpu:fake"
         assert (stats[stage].backend or "").startswith("fake-")
     assert stats["lexical"].device is None
-
-
-def test_no_folder_is_measured_when_a_search_or_a_fit_needs_one_fact(
-    db: vs.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What walks all files of a database is for `info` alone."""
-
-    def walking(_: Path) -> Never:
-        raise AssertionError("the folder was walked")
-
-    monkeypatch.setattr(upkeep, "folder_nbytes", walking)
-    assert "lets 0 of 4 through" in str(db.explain("pattern", filter={"kind": "x"}))
-    fit_features(db, tmp_path / "features", dim=2)
-    with pytest.raises(AssertionError, match="walked"):
-        db.info()
 
 
 def test_explain_tells_unknown_fields_from_no_match(db: vs.Database) -> None:
