@@ -178,6 +178,8 @@ def draw(plt: Any, outcomes: dict[str, dict[str, Outcome]]) -> None:
                 axis.scatter(*(zip(*points, strict=True) if points else ((), ())), s=3, c=colour, label=ended)
             axis.set(title=f"{name}, {budget}".replace("_", " "), yscale="log")
         row[0].set_ylabel("latency, ms")
+        for axis in row[: len(contenders)]:
+            axis.set_xlabel("due, s")
     axes[0][0].legend(fontsize="small")
 
 
