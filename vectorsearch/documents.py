@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ID_FIELDS = ("id", "_id", "docid")
 _TEXT_FIELDS = ("text", "contents")
+_NO_NUMBERS = "bcmMSU"  # NumPy's kinds that would become numbers silently: truth, complex, times, text
 _KNOWN_FIELDS = frozenset({*ID_FIELDS, *_TEXT_FIELDS, "title", "metadata", "vector"})
 
 
@@ -132,13 +133,18 @@ def as_vector(vector: ArrayLike, where: str) -> NDArray[np.float32]:
     """Return the vector as float32[dim], a copy only if need be; whether it is finite is the store's to check.
 
     Raises:
-        InvalidInput: it is not one row of numbers.
+        InvalidInput: it is not one row of real numbers, each of them there.
     """
     try:
+        given = np.asarray(vector)
         with np.errstate(over="ignore"):  # a number too large becomes infinity, which the store refuses
-            array = np.asarray(vector, dtype=np.float32)
+            array = given.astype(np.float32, copy=False) if given.dtype.kind not in _NO_NUMBERS else None
     except (TypeError, ValueError, OverflowError) as exc:
         raise InvalidInput(f"{where} is not a list of numbers") from exc
+    if array is None:
+        raise InvalidInput(f"{where} is not a list of numbers: real ones are needed, not {given.dtype}")
+    if np.ma.is_masked(vector):
+        raise InvalidInput(f"{where} has masked values: fill them, or leave the vector out")
     if array.ndim != 1 or not array.size:
         raise InvalidInput(f"{where} has shape {array.shape}; it must be (dim,)")
     return array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
@@ -14,6 +15,8 @@ from vectorsearch.documents import ID_FIELDS
 from vectorsearch.types import Document
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike
 
 _TABLE_ROWS = 1000  # of a table become Python objects at a time
@@ -107,6 +110,7 @@ def with_vectors(rows: Iterator[Row], vectors: Any) -> Iterator[Row]:  # noqa: A
 def _frame_rows(frame: DataFrame) -> Iterator[Mapping[str, Any]]:
     if frame.index.name in ID_FIELDS and frame.index.name not in frame.columns:
         frame = frame.reset_index()
+    _check_columns([str(name) for name in frame.columns])
     for start in range(0, len(frame.index), _TABLE_ROWS):
         part = frame.iloc[start : start + _TABLE_ROWS]
         # Of Python's own types, and None for NaN, NaT and NA.
@@ -122,9 +126,17 @@ def _arrow_rows(table: ArrowTable) -> Iterator[Mapping[str, Any]]:
         batches = pyarrow.RecordBatchReader.from_stream(table)
     except pyarrow.ArrowException as exc:  # a column, say: it speaks the protocol as well
         raise InvalidInput(f"docs is a {type(table).__name__}, and no table with columns such as id and text") from exc
+    _check_columns(batches.schema.names)
     for batch in batches:
         for start in range(0, batch.num_rows, _TABLE_ROWS):
             yield from _batch_rows(batch.slice(start, _TABLE_ROWS), pyarrow)
+
+
+def _check_columns(names: Sequence[str]) -> None:
+    """Insist that no column is there twice: a row could hold only one of them."""
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise InvalidInput(f"the table has more than one column {twice!r}: rename or drop all but one")
 
 
 def _batch_rows(batch: Any, pyarrow: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 -- pyarrow is untyped here

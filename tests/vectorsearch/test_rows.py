@@ -224,3 +224,41 @@ def test_bad_row_is_named_by_its_place_in_the_whole(
         db.add(rows(), on_conflict=on_conflict)
     assert caught.value.__notes__ == ["4 documents before this chunk are stored, and nothing of the chunk itself"]
     assert [doc_id for doc_id, *_ in stored(db)] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [
+        np.array([1j, 2.0]),
+        np.array(["2026-01-01", "2026-01-02"], "datetime64[D]"),
+        ["1", "2"],
+        [True, False],
+        np.ma.masked_array([1.0, 4e30], mask=[False, True]),
+    ],
+    ids=["complex", "times", "texts", "truth", "masked"],
+)
+def test_vector_is_refused_when_its_values_are_no_real_numbers(db: vs.Database, vector: Any) -> None:
+    """NumPy would make numbers of them without a word; a document's, an array's and a query's are looked at alike."""
+    with pytest.raises(InvalidDocument, match=r"real ones|masked values"):
+        db.add([{"id": "a", "text": "alpha", "vector": vector}])
+    with pytest.raises(InvalidInput, match=r"real ones|masked values"):
+        db.add([{"id": "a", "text": "alpha"}], vectors=[vector])
+    db.add([{"id": "b", "text": "beta", "vector": [1.0, 0.0]}])
+    with pytest.raises(InvalidInput, match=r"real ones|masked values"):
+        db.search("beta", vector=vector)
+    assert db.count() == 1
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas"])
+def test_table_is_refused_when_a_column_is_there_twice(db: vs.Database, kind: str) -> None:
+    """A row could hold only one of the two."""
+    columns = ["id", "text", "text"]
+    if kind == "arrow":
+        pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
+        table = pyarrow.Table.from_arrays([pyarrow.array([value]) for value in ("a", "one", "two")], names=columns)
+    else:
+        pandas = pytest.importorskip("pandas", reason="needs pandas")
+        table = pandas.DataFrame([["a", "one", "two"]], columns=columns)
+    with pytest.raises(InvalidInput, match="more than one column 'text'"):
+        db.add(table)
+    assert db.count() == 0
