@@ -111,26 +111,37 @@ def holds_database(folder: Path, *, read_only: bool) -> bool:
     Raises:
         NotADatabase: something else is there, or nothing is and `read_only` is set.
         NewerFormat: a later release made it.
+        DamagedDatabase: its file is empty, and others lie beside it.
     """
     path = folder / FILE_NAME
     if folder.exists() and not folder.is_dir():
         raise NotADatabase(f"{str(folder)!r} is a file, and a database is a folder: name a folder")
     if not path.exists():
-        foreign = sorted(p.name for p in folder.iterdir() if p.name != LOCK_NAME) if folder.exists() else []
-        if foreign:
+        if foreign := _beside(folder):
             raise NotADatabase(f"{str(folder)!r} is no database: it holds {foreign[0]!r}: name a new or empty folder")
         if read_only:
             raise NotADatabase(f"no database at {str(folder)!r}: check the path, or open it without read_only")
         return False
     with path.open("rb") as file:
         header = file.read(_HEADER_NBYTES)
-    if not header:  # killed between creating the file and its first page
+    if not header:  # killed between creating the file and its first page, before anything else was made
+        if beside := _beside(folder):
+            raise DamagedDatabase(
+                f"{str(path)!r} is empty, and {beside[0]!r} lies beside it: the documents are lost; restore it from a "
+                "snapshot"
+            )
         return False
     if len(header) < _HEADER_NBYTES or not header.startswith(_MAGIC):
         raise NotADatabase(f"{str(path)!r} is not an SQLite file: restore it from a snapshot, or name another folder")
     version, application_id = struct.unpack(">4xI4xI", header[56:72])
     _check_identity(folder, application_id, version)
     return True
+
+
+def _beside(folder: Path) -> list[str]:
+    """Return what lies in a folder, besides what is made first there: the lock, the database file and SQLite's own."""
+    names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    return [name for name in names if name != LOCK_NAME and not name.startswith(FILE_NAME)]
 
 
 def connect(folder: Path, *, read_only: bool) -> sqlite3.Connection:
