@@ -80,7 +80,7 @@ class ModelFiles:
                 self._held[target] -= 1
 
     def _copy(self, spec: ModelSpec, target: Path) -> None:
-        if self._is_whole(spec, target):
+        if self.is_whole(spec.digest):
             return
         unfinished, damaged = (target.with_name(f"{target.name}.{what}") for what in ("unfinished", "damaged"))
         for left in (unfinished, damaged):
@@ -103,29 +103,33 @@ class ModelFiles:
             for left in (unfinished, damaged):
                 shutil.rmtree(left, ignore_errors=True)
 
-    def _is_whole(self, spec: ModelSpec, target: Path) -> bool:
-        """Tell whether there is a copy of a model already that is not damaged; it is read whole."""
+    def is_whole(self, digest: str) -> bool:
+        """Tell whether the stored copy of a model is there and not damaged; it is read whole."""
         try:
-            return target.exists() and self.spec_of(spec.digest, spec.name, anew=True).digest == spec.digest
+            self.spec_of(digest, digest, anew=True)
         except (InvalidModel, OSError):
             return False
+        return True
 
     def copy_into(self, store_folder: Path, copy_rows: Callable[[], Iterable[str]]) -> tuple[Fault, ...]:
         """Copy the models of those digests that `copy_rows()` returns into another store's folder; return what lacks.
 
-        It copies the registry's rows, and what they name is not removed meanwhile.
+        It copies the registry's rows, and what they name is not removed meanwhile. What is damaged is copied and
+        returned: each copy is read whole.
 
         Raises:
             StoreError: a model can't be copied.
         """
         with self._lock:
-            faults = []
+            copies, faults = ModelFiles(store_folder), []
             try:
                 for digest in sorted(set(copy_rows())):
-                    if self.path_of(digest).is_dir():
-                        shutil.copytree(self.path_of(digest), ModelFiles(store_folder).path_of(digest))
-                    else:
-                        what = f"the files of the registered model of digest {digest} are missing: register it again"
+                    there = self.path_of(digest).is_dir()
+                    if there:
+                        shutil.copytree(self.path_of(digest), copies.path_of(digest))
+                    if not there or not copies.is_whole(digest):
+                        state = "damaged" if there else "missing"
+                        what = f"the files of the registered model of digest {digest} are {state}: register it again"
                         faults.append(Fault("models", what, mendable=False))
             except OSError as exc:
                 raise StoreError(f"the registered models can't be copied to {store_folder}: {_first_of(exc)}") from exc

@@ -124,6 +124,16 @@ def test_a_copy_holds_what_is_registered_when_other_files_lie_beside(
         assert [fault.part for fault in copy.verify().faults] == ["models"]
 
 
+@pytest.mark.parametrize("name", ["", "acme"])
+def test_a_snapshot_names_a_model_when_its_files_are_damaged(store: vs.Database, tmp_path: Path, name: str) -> None:
+    """All is copied as it is, the store's and a tenant's, and who takes the snapshot learns what is wrong with it."""
+    acme = store.tenant("acme")
+    (acme.find_reranker("own").folder / "model.safetensors").write_text("9")
+    with pytest.raises(StoreError, match=r"'.*copy' is written, but without models: the files of .* are damaged"):
+        (acme if name else store).snapshot(tmp_path / "copy")
+    assert len(list((tmp_path / "copy" / "models").iterdir())) == (1 if name else 2)
+
+
 def test_no_copy_is_left_when_it_can_not_be_written(
     store: vs.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
