@@ -48,6 +48,7 @@ class Tenancy:
         Raises:
             InvalidInput: the name can't be used, a size is negative, it is open with other options, or this is a
                 tenant's database itself.
+            DamagedDatabase: its documents are missing; they aren't made anew.
         """
         return self._root().get(name, quota_nbytes=quota_nbytes, guaranteed_nbytes=guaranteed_nbytes, **options)
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 from backends.errors import InvalidInput, VectorSearchError
 from vectorsearch.registration import RegisteredModel
-from vectorsearch.storage.errors import DatabaseClosed, ReadOnlyDatabase, StorageFull, StoreError
-from vectorsearch.storage.files import writable
+from vectorsearch.storage.errors import DamagedDatabase, DatabaseClosed, ReadOnlyDatabase, StorageFull, StoreError
+from vectorsearch.storage.files import fsync_folder, writable
 from vectorsearch.storage.registry import Registry, TenantRow
+from vectorsearch.storage.schema import FILE_NAME, reachable
 from vectorsearch.storage.settings import stored_settings
 from vectorsearch.storage.upkeep import Fault
 
@@ -82,12 +83,10 @@ class Tenants:
         self._lock = threading.RLock()
         self._open: dict[str, Database] = {}
         self._closed = False
+        if not read_only:
+            self._finish_removals()
         for row in registry.tenants():
             self._apply(_info(row))
-        if not read_only:  # what a run that was cut off has left
-            for left in (folder / FOLDER_NAME).glob(f"{_REMOVED}*"):
-                shutil.rmtree(left, ignore_errors=True)
-            files.keep_only(registry.models)
 
     def get(
         self,
@@ -104,6 +103,7 @@ class Tenants:
         Raises:
             InvalidInput: the name can't be used, a size is negative, or it is open with other options.
             UnknownTenant: there is none, and the store is open to read.
+            DamagedDatabase: its documents are missing; they aren't made anew.
             DatabaseClosed: the store is closed.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -129,7 +129,10 @@ class Tenants:
                 raise ReadOnlyDatabase(f"tenant {name!r} keeps its sizes: the store is open read-only")
             self._apply(info)  # refuses sizes that can't be
             try:
-                database = self._opened(name, options)
+                database = self._opened(name, options, known=known is not None)
+                if known is None:  # after a power cut too, no row is without its folder
+                    fsync_folder(self._folder / FOLDER_NAME)
+                    fsync_folder(self._folder)
                 if known is None or info != before:
                     sizes = {"quota_nbytes": info.quota_nbytes, "guaranteed_nbytes": info.guaranteed_nbytes}
                     self._registry.put_tenant(TenantRow(name, sizes))
@@ -157,10 +160,18 @@ class Tenants:
                 )
             return self.get(name)
 
-    def _opened(self, name: str, options: TenantOptions) -> Database:
+    def _opened(self, name: str, options: TenantOptions, *, known: bool) -> Database:
         database = self._open.get(name)
         if database is None or database.closed:
-            database = self._open[name] = self._open_one(self._folder / FOLDER_NAME / name, name, **options)
+            folder = self._folder / FOLDER_NAME / name
+            with reachable(folder):
+                lost = known and not (folder / FILE_NAME).exists()  # which is made before the row in the registry
+            if lost:
+                raise DamagedDatabase(
+                    f"tenant {name!r} is damaged: {str(folder / FILE_NAME)!r} is missing; restore it from a snapshot, "
+                    "or remove the tenant"
+                )
+            database = self._open[name] = self._open_one(folder, name, **options)
         elif options:
             given = ", ".join(sorted(options))
             raise InvalidInput(f"tenant {name!r} is open already: give {given} when it is first opened")
@@ -200,6 +211,15 @@ class Tenants:
             self._manager.set_tenant(name)
             self._files.keep_only(self._registry.models)
             shutil.rmtree(removed, ignore_errors=True)
+
+    def _finish_removals(self) -> None:
+        """Remove what a run that was cut off has left: the rest of a tenant, and files that no model needs."""
+        for left in (self._folder / FOLDER_NAME).glob(f"{_REMOVED}*"):
+            name = left.name.removeprefix(_REMOVED)
+            if self._registry.tenant(name) is not None and not left.with_name(name).exists():
+                self._registry.remove_tenant(name)
+            shutil.rmtree(left, ignore_errors=True)
+        self._files.keep_only(self._registry.models)
 
     def embedded_by(self, digest: str) -> tuple[str, ...]:
         """Return the tenants whose documents were embedded with the store's copy of a model, which isn't their own."""

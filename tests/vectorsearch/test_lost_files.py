@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
 import vectorsearch as vs
-from vectorsearch.errors import DamagedDatabase
+from vectorsearch.errors import DamagedDatabase, StoreError
 
 from .biased_models import TEXTS, BiasedBackend
 
@@ -44,3 +45,38 @@ def test_an_empty_file_is_damage_when_others_lie_beside_it(folder: Path, tmp_pat
         (tmp_path / "new" / name).touch()
     with reopened(tmp_path / "new") as db:
         assert db.count() == 0
+
+
+@pytest.mark.parametrize("lost", ["", "documents.sqlite"])
+def test_a_tenant_is_not_made_anew_when_its_documents_are_gone(folder: Path, tmp_path: Path, lost: str) -> None:
+    """Whoever looks after the store, or uses the tenant, learns it; the others are served, and it can be removed."""
+    gone = folder / "tenants" / "acme" / lost
+    if lost:
+        gone.unlink()
+    else:
+        shutil.rmtree(gone)
+    with reopened(folder) as db:
+        (fault,) = db.verify().faults
+        assert fault.part == "tenant acme, file"
+        assert "documents.sqlite' is missing; restore it from a snapshot, or remove the tenant" in fault.message
+        assert not db.repair().ok
+        for use in (db.compact, lambda: db.snapshot(tmp_path / "copy")):
+            with pytest.raises(StoreError, match=r"but without tenant acme: .* is missing"):
+                use()
+        for find in (lambda: db.tenant("acme", quota_nbytes=9), lambda: db.search("apple", tenant="acme")):
+            with pytest.raises(DamagedDatabase, match="'acme' is damaged"):
+                find()
+        assert (gone.exists(), db.tenants()[0].quota_nbytes, db.tenant("globex").count()) == (False, None, len(ROWS))
+        db.remove_tenant("acme")
+        assert db.verify().ok
+        assert db.tenant("acme").count() == 0
+
+
+def test_a_removal_is_finished_when_it_was_cut_off(folder: Path) -> None:
+    """A tenant whose folder was put out of the way already is removed by the next opening to write."""
+    acme = folder / "tenants" / "acme"
+    acme.rename(acme.with_name(".removed-acme"))
+    with reopened(folder) as db:
+        assert [tenant.name for tenant in db.tenants()] == ["globex"]
+        assert db.verify().ok
+    assert [path.name for path in acme.parent.iterdir()] == ["globex"]
