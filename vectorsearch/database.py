@@ -223,7 +223,7 @@ class Database(Searching, Tenancy):
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Verification:
         """Check every document, vector and file, and that the indexes find what is stored; nothing is changed.
 
-        The root of a store checks its tenants and the registered models' files as well.
+        The root of a store checks its tenants, the registered models' files, and that no tenant's row is lost as well.
         """
         found = self._collection.upkeep.verify(progress)
         return check_tenants(found, self._tenants, Database.verify, progress)

@@ -26,7 +26,7 @@ def check_tenants(
     check: Callable[[Database, Progress | None], Verification],
     progress: Progress | None,
 ) -> Verification:
-    """Return what was found in a store's own documents with what `check` finds in each tenant's, and in models' files.
+    """Return what was found in a store's own documents with what `check` finds in each tenant's, and beside them.
 
     A tenant that can't be opened is a fault of its own; the others are checked all the same.
     """
@@ -39,7 +39,7 @@ def check_tenants(
             part = Verification(0, 0, (Fault("file", str(exc), mendable=False),))
         faults = (replace(fault, part=f"tenant {tenant.name}, {fault.part}") for fault in part.faults)
         found = Verification(found.documents + part.documents, found.vectors + part.vectors, (*found.faults, *faults))
-    return replace(found, faults=(*found.faults, *tenants.model_faults()))
+    return replace(found, faults=(*found.faults, *tenants.faults()))
 
 
 def compact_tenants(gained: Compaction, tenants: Tenants | None, folder: Path) -> Compaction:

@@ -231,9 +231,17 @@ class Tenants:
                     found.append(f"tenant {row.name}")
         return tuple(found)
 
-    def model_faults(self) -> tuple[Fault, ...]:
-        """Return what is wrong with the files of registered models, read whole."""
-        return tuple(self._files.faults({row.digest: row.name for row in self._registry.models()}))
+    def faults(self) -> Iterator[Fault]:
+        """Yield what is wrong beside the documents: databases of no tenant, and registered models, read whole."""
+        with self._lock:  # else one that is made meanwhile would have its folder and no row
+            names = {path.parent.name for path in (self._folder / FOLDER_NAME).glob(f"[!.]*/{FILE_NAME}")}
+            unknown = sorted(names - {row.name for row in self._registry.tenants()})
+        for name in unknown:
+            where = str(self._folder / FOLDER_NAME / name)
+            yield Fault(
+                "tenants", f"{where!r} is no tenant's: add tenant {name!r}, or remove the folder", mendable=False
+            )
+        yield from self._files.faults({row.digest: row.name for row in self._registry.models()})
 
     def copy_into(self, folder: Path, copy_documents: Callable[[Database, Path], None]) -> tuple[Fault, ...]:
         """Copy the registry, the models in it, and each tenant's documents into another store's folder.

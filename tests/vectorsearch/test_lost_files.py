@@ -80,3 +80,16 @@ def test_a_removal_is_finished_when_it_was_cut_off(folder: Path) -> None:
         assert [tenant.name for tenant in db.tenants()] == ["globex"]
         assert db.verify().ok
     assert [path.name for path in acme.parent.iterdir()] == ["globex"]
+
+
+def test_tenants_are_named_when_the_registry_has_lost_them(folder: Path) -> None:
+    """Verifying tells whose databases nobody owns; adding a tenant again brings its documents back."""
+    (folder / "registry.sqlite").unlink()
+    with reopened(folder) as db:
+        assert [(fault.part, "is no tenant's: add tenant" in fault.message) for fault in db.verify().faults] == [
+            ("tenants", True),
+            ("tenants", True),
+        ]
+        assert db.tenant("acme").count() == len(ROWS)
+        (fault,) = db.verify().faults
+        assert "globex' is no tenant's" in fault.message
