@@ -118,6 +118,11 @@ def parse_measure(name: str) -> Any:  # noqa: ANN401 -- ir-measures has no type 
     ir_measures = require_ir_measures()
     try:
         kind, parameters = _parse_name(name)
+    except InvalidInput:
+        raise
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as exc:  # Python's words for its own code
+        raise InvalidInput(f"measure {name!r} can't be read: write nDCG@10, RR@10, R@100, AP, or AP(rel=2)") from exc
+    try:
         known = ir_measures.measures.registry[kind]
         if "@" in parameters:
             parameters[known.AT_PARAM] = parameters.pop("@")
@@ -126,7 +131,7 @@ def parse_measure(name: str) -> Any:  # noqa: ANN401 -- ir-measures has no type 
         supported = ir_measures.DefaultPipeline.supports(parsed)
     except KeyError as exc:
         raise InvalidInput(f"measure {name!r} is unknown to ir-measures: nDCG@10, RR@10, R@100, AP are usual") from exc
-    except (SyntaxError, ValueError, TypeError, AssertionError, RecursionError, MemoryError) as exc:
+    except (ValueError, TypeError, AssertionError) as exc:
         raise InvalidInput(f"measure {name!r} can't be used: {str(exc) or type(exc).__name__}") from exc
     if not supported:
         raise InvalidInput(f"measure {name!r} needs a package of ir-measures that is not installed here")
@@ -142,11 +147,11 @@ def _parse_name(name: str) -> tuple[str, dict[str, Any]]:
         expression = expression.left
     if isinstance(expression, ast.Call):
         if expression.args:
-            raise ValueError("its parameters must be named, as in AP(rel=2)")
+            raise InvalidInput(f"measure {name!r}: its parameters must be named, as in AP(rel=2)")
         parameters |= {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in expression.keywords}
         expression = expression.func
     if not isinstance(expression, ast.Name):
-        raise ValueError("a name, parameters in parentheses and @cutoff are understood")  # noqa: TRY004 -- no type error: a text is malformed
+        raise InvalidInput(f"measure {name!r}: a name, parameters in parentheses and @cutoff are understood")
     if any(isinstance(value, int) and value < 1 for value in parameters.values()):
-        raise ValueError("cutoffs and grades start at 1")
+        raise InvalidInput(f"measure {name!r}: cutoffs and grades start at 1")
     return expression.id, parameters
