@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from backends.errors import InvalidInput
 from backends.feature_model import is_feature_model
 from vectorsearch import config
 from vectorsearch.query.fusion import RRF_K
 from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
+from vectorsearch.query.request import RetrieverKind, SearchRequest, check_fusion, is_count, is_number
 from vectorsearch.rerankers import Rerank
 
 if TYPE_CHECKING:
@@ -119,14 +120,44 @@ def check_defaults(defaults: SearchDefaults) -> None:
     """
     if not isinstance(defaults, SearchDefaults):
         raise InvalidInput(f"defaults is {defaults!r}: give SearchDefaults(…), or None for the built-in way")
-    try:
-        stored = SearchDefaults.from_dict(json.loads(json.dumps(defaults.to_dict(), allow_nan=False)))
-        stored.options()
-        str(stored), str(stored.origin)
-    except (TypeError, ValueError) as exc:
-        raise InvalidInput(f"{defaults!r} can't be stored: {exc}") from exc
-    if stored != defaults:
-        raise InvalidInput(f"{defaults!r} can't be stored: give plain numbers and texts, and an Origin for the origin")
+    check_fusion(SearchRequest(fusion=defaults.fusion, rrf_k=defaults.rrf_k, weights=defaults.weights))
+    weights, blend, origin = defaults.weights, defaults.blend, defaults.origin
+    all_off = all(weights.get(kind) == 0 for kind in get_args(RetrieverKind))
+    allowed = {
+        "rrf_k": (_is_plain(defaults.rrf_k), "a plain number"),
+        "weights": (
+            isinstance(weights, dict) and all(map(_is_plain, weights.values())) and not all_off,
+            "a dict of plain numbers, one of them above 0",
+        ),
+        "rerank": (_is_text(defaults.rerank), "the name or folder of a reranker as text, or None"),
+        "rerank_depth": (is_count(defaults.rerank_depth), "a number of hits, 0 or more"),
+        "blend": (blend is None or (_is_plain(blend) and 0 <= blend <= 1), "a plain number from 0 to 1, or None"),
+        "embed": (_is_text(defaults.embed), "the embedder's digest as text, or None"),
+        "rerank_digest": (_is_text(defaults.rerank_digest), "the reranker's digest as text, or None"),
+        "origin": (origin is None or _is_whole(origin), "an Origin of texts and plain numbers, or None"),
+    }
+    for name, (fits, what) in allowed.items():
+        if not fits:
+            raise InvalidInput(f"{name} of the defaults is {getattr(defaults, name)!r}: give {what}")
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether it is a finite number that JSON can hold."""
+    return isinstance(value, int | float) and is_number(value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str | None)
+
+
+def _is_whole(origin: object) -> bool:
+    return (
+        isinstance(origin, Origin)
+        and isinstance(origin.measure, str)
+        and isinstance(origin.date, str)
+        and is_count(origin.queries)
+        and all(map(_is_plain, (origin.before, origin.after, origin.p)))
+    )
 
 
 class KeptDefaults:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,13 +149,22 @@ def test_texts_are_scored_as_a_search_would(open_database: OpenDatabase) -> None
         ("x", InvalidInput, "give SearchDefaults"),
         (SearchDefaults(fusion="nope"), InvalidInput, "nope"),  # type: ignore[arg-type]  # the mistake under test
         (SearchDefaults(rrf_k=-1), InvalidInput, "rrf_k"),
-        (SearchDefaults(rrf_k=float("nan")), InvalidInput, "can't be stored"),
+        (SearchDefaults(fusion=None), InvalidInput, "fusion None is unknown"),  # type: ignore[arg-type]
+        (SearchDefaults(rrf_k=float("nan")), InvalidInput, "rrf_k is nan"),
+        (SearchDefaults(rrf_k="6"), InvalidInput, "rrf_k is '6'"),  # type: ignore[arg-type]
+        (SearchDefaults(weights={"lexical": 0, "dense": 0.0}), InvalidInput, "one of them above 0"),
         (SearchDefaults(weights={"sparse": 1.0}), InvalidInput, "sparse"),
-        (SearchDefaults(weights=3), InvalidInput, "can't be stored"),  # type: ignore[arg-type]
-        (SearchDefaults(weights={"dense": np.float32(1)}), InvalidInput, "can't be stored"),  # type: ignore[dict-item]
+        (SearchDefaults(weights=3), InvalidInput, "weights is 3: give a mapping"),  # type: ignore[arg-type]
+        (SearchDefaults(weights={"dense": np.float32(1)}), InvalidInput, "a dict of plain numbers"),  # type: ignore[dict-item]
         (SearchDefaults(rerank="no-such-model"), UnknownModel, "no-such-model"),
         (SearchDefaults(rerank=config.DEFAULT_RERANKER, blend=2.0), InvalidInput, "blend"),
-        (SearchDefaults(origin="mine"), InvalidInput, "can't be stored"),  # type: ignore[arg-type]
+        (SearchDefaults(rerank=5), InvalidInput, "rerank of the defaults is 5"),  # type: ignore[arg-type]
+        (SearchDefaults(rerank_depth="5"), InvalidInput, "rerank_depth of the defaults is '5'"),  # type: ignore[arg-type]
+        (SearchDefaults(blend="1"), InvalidInput, "blend of the defaults is '1'"),  # type: ignore[arg-type]
+        (SearchDefaults(embed=5), InvalidInput, "embed of the defaults is 5"),  # type: ignore[arg-type]
+        (SearchDefaults(rerank_digest=5), InvalidInput, "rerank_digest of the defaults is 5"),  # type: ignore[arg-type]
+        (SearchDefaults(origin="mine"), InvalidInput, "give an Origin"),  # type: ignore[arg-type]
+        (SearchDefaults(origin=replace(ORIGIN, before="0")), InvalidInput, "give an Origin"),  # type: ignore[arg-type]
         (SearchDefaults(embed="gone", fusion="nope"), InvalidInput, "nope"),  # type: ignore[arg-type]
     ],
 )

@@ -92,7 +92,7 @@ def check_request(request: SearchRequest) -> None:
     if not is_count(request.k):
         raise InvalidInput(f"k is {request.k!r}: it is the number of hits wanted, 0 or more")
     _check_lexical(request)
-    _check_fusion(request)
+    check_fusion(request)
     if request.on_rerank_error not in get_args(OnRerankError):
         raise InvalidInput(f"on_rerank_error is {request.on_rerank_error!r}: use 'degrade' or 'raise'")
     timeout_s = request.timeout_s
@@ -133,7 +133,12 @@ def _check_lexical(request: SearchRequest) -> None:
         raise InvalidInput(f"title_weight is {request.title_weight!r}: it must be from 0 to {_LARGEST:g}")
 
 
-def _check_fusion(request: SearchRequest) -> None:
+def check_fusion(request: SearchRequest) -> None:
+    """Check how a request's lists are to be fused.
+
+    Raises:
+        InvalidInput: the fusion, its constant or a weight can't be used.
+    """
     if request.fusion not in get_args(Fusion):
         raise InvalidInput(f"fusion {request.fusion!r} is unknown: use one of {', '.join(get_args(Fusion))}")
     if not is_number(request.rrf_k) or not 0 < request.rrf_k <= _LARGEST:
