@@ -70,7 +70,7 @@ class Database(Searching, Tenancy):
         self._writer = Writer(collection, models, self._space)
         cache = ScoreCache(rerank_cache_nbytes) if rerank_cache_nbytes else None
         Tenancy.__init__(self, models.tenant, registration, tenants)
-        registration.protect(self._embedded_by, lambda: self._space.embedder)
+        registration.protect(self._embedded_by, self._space)
         searcher = Searcher(collection, models, RerankerDesk(models, reranker, cache), space=self._space)
         Searching.__init__(self, searcher, lambda name: self._root().existing(name))
 

@@ -15,7 +15,7 @@ from backends import catalogue
 from backends.errors import InferenceError, InvalidInput, InvalidModel, UnknownModel
 from lifecycle import LoadPolicy, ModelConfig
 from lifecycle.config import merge_configs
-from vectorsearch.space import digest_of
+from vectorsearch.space import EmbeddingSpace, digest_of
 from vectorsearch.storage.errors import ReadOnlyDatabase
 from vectorsearch.storage.registry import ModelRow, Registry
 
@@ -67,7 +67,7 @@ class Registration:
         self._files = files
         self._models = models
         self._embedded_by: Callable[[str, str], Sequence[str]] = lambda *_: ()
-        self._embedder: Callable[[], ModelSpec | None] = lambda: None
+        self._space = EmbeddingSpace(None)
         self._lock = threading.Lock()  # one registration at a time; loads and copies happen while it is held
         self._rows = {row.name: row for row in registry.models(self._tenant)}
         models.use_registered(self.find, lambda: sorted(self._rows))
@@ -91,14 +91,19 @@ class Registration:
         row = self._rows.get(name)
         return None if row is None else (self._spec(row), _in_force(row.digest, self._rows))
 
-    def protect(
-        self, embedded_by: Callable[[str, str], Sequence[str]], embedder: Callable[[], ModelSpec | None]
-    ) -> None:
+    def protect(self, embedded_by: Callable[[str, str], Sequence[str]], space: EmbeddingSpace) -> None:
         """Keep models from being exchanged or forgotten as long as documents have their vectors.
 
-        `embedded_by(name, digest)` returns whose documents a model has embedded, `embedder()` what embeds them here.
+        `embedded_by(name, digest)` returns whose documents a model has embedded; `space` has what embeds them here,
+        which may be registered again if it couldn't be had.
         """
-        self._embedded_by, self._embedder = embedded_by, embedder
+        self._embedded_by, self._space = embedded_by, space
+
+    def find_lent(self, name: str, root: Registration) -> None:
+        """Let a tenant have the store's copy of a model as its embedder again, if that made its vectors."""
+        found, embedder = root.find(name), self._space.embedder
+        if found and embedder and embedder.name == found[0].folder.name:
+            self._space.find_again(found[0])
 
     def registered(self) -> tuple[RegisteredModel, ...]:
         """Return the tenant's models by name."""
@@ -132,7 +137,7 @@ class Registration:
         before, rows = self._rows.get(row.name), {**self._rows, row.name: row}
         if before is not None and before.digest != row.digest:
             self._require_unused(before)
-        elif before is None and (embedder := self._embedder()) and _means_another(row, embedder):
+        elif before is None and (embedder := self._space.embedder) and _means_another(row, embedder):
             raise InvalidInput(
                 f"model {row.name!r} is the one that embeds the documents here, and the new one is another: "
                 "register it under another name"
@@ -145,6 +150,7 @@ class Registration:
             self._settle(row.digest, self._rows)
             raise
         self._rows = rows
+        self._space.find_again(stored)
         if before is not None and before.digest != row.digest:
             self._settle(before.digest, rows)
 

@@ -66,6 +66,14 @@ class EmbeddingSpace:
         """Return the model, None if there is none."""
         return self._embedder
 
+    def find_again(self, model: ModelSpec) -> None:
+        """Let a model be the embedder if that is the one that made the vectors and couldn't be had."""
+        with self._settled:
+            self._settled.wait_for(lambda: self._exchanges % 2 == 0)
+            if isinstance(self._embedder, AbsentModel) and model.digest.startswith(digest_of(self._embedder)):
+                self._embedder = model
+                self._exchanges += 2  # searches under way are done again with it
+
     def steadily(self, work: Callable[[ModelSpec | None], T]) -> T:
         """Return `work(embedder)`, done again if the embedder was exchanged under it; its own errors are raised."""
         while True:

@@ -81,7 +81,8 @@ class Tenancy:
 
         `source` is a folder in Hugging Face layout or a catalogue name; `task` is "cross-encoder" or "embedder". The
         files are copied into the store, and the model is loaded and tried before the name counts; a name that means a
-        model already is exchanged without a search that fails. The options are those of `lifecycle.ModelConfig`.
+        model already is exchanged without a search that fails. The documents' embedder, registered again after its
+        files were damaged or lost, serves at once. The options are those of `lifecycle.ModelConfig`.
 
         Raises:
             InvalidInput: the name, the task or an option can't be used, the model is too large, or the documents are
@@ -99,7 +100,10 @@ class Tenancy:
             warm_up=warm_up,
             min_residency_s=min_residency_s,
         )
-        return self._registration.register(name, source, task=task, config=config)
+        registered = self._registration.register(name, source, task=task, config=config)
+        for tenant in self._tenants.opened() if self._tenants else ():
+            tenant._registration.find_lent(name, self._registration)  # noqa: SLF001 -- of this class
+        return registered
 
     def unregister_model(self, name: str) -> None:
         """Forget a registered model; its memory and, if no other tenant uses them, its files are freed.

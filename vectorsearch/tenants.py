@@ -181,6 +181,10 @@ class Tenants:
         """Return every tenant's registered models and the store's own, by tenant and name."""
         return tuple(RegisteredModel.of(row) for row in self._registry.models())
 
+    def opened(self) -> tuple[Database, ...]:
+        """Return the databases of tenants that are open."""
+        return tuple(self._open.values())
+
     def list(self) -> tuple[TenantInfo, ...]:
         """Return all tenants by name."""
         return tuple(_info(row) for row in self._registry.tenants())

@@ -131,6 +131,47 @@ def test_every_database_opens_when_the_files_of_their_registered_embedder_are_da
         assert db.search("pattern").degraded == ()
 
 
+def test_an_embedder_that_is_registered_again_serves_at_once(folder: Path) -> None:
+    """Searches and writes of the store and of a tenant that uses its copy find the mended files, as after reopening."""
+    with vs.open(folder) as db:
+        db.register_model("own", folder.parent / "other", "embedder")
+        db.reindex(embed="own")
+        db.tenant("acme").add(DOCS)
+    damage(next((folder / "models").iterdir()))
+    with vs.open(folder) as db:
+        acme = db.tenant("acme")
+        with pytest.raises(InvalidInput, match="has embedded the documents"):
+            db.register_model("own", folder.parent / "gone", "embedder")
+        with pytest.raises(ModelUnavailable):
+            db.upsert([NEW])
+        db.register_model("own", folder.parent / "other", "embedder")
+        for each in (db, acme):
+            assert each.search("pattern", mode="dense").degraded == ()
+            assert each.upsert([NEW]) == 1
+        names = [each.embedder.name if each.embedder else "" for each in (db, acme)]
+        with pytest.raises(InvalidInput, match="has embedded the documents"):
+            db.unregister_model("own")
+    with vs.open(folder) as db:
+        acme = db.tenant("acme")
+        assert [each.embedder.name if each.embedder else "" for each in (db, acme)] == names
+
+
+def test_a_tenants_embedder_that_is_registered_again_serves_at_once(folder: Path) -> None:
+    """A tenant's own model, lost with its files, embeds again when the tenant registers the same one."""
+    with vs.open(folder) as db:
+        acme = db.tenant("acme", embed=None)
+        acme.register_model("own", folder.parent / "other", "embedder")
+        acme.reindex(embed="own")
+        acme.add(DOCS)
+    damage(next((folder / "models").iterdir()))
+    with vs.open(folder) as db:
+        acme = db.tenant("acme")
+        acme.register_model("own", folder.parent / "other", "embedder")
+        assert acme.upsert([NEW]) == 1
+        assert acme.search("pattern").degraded == ()
+        assert db.search("pattern").degraded == ("dense:unavailable",)
+
+
 def test_a_database_opens_when_a_name_is_of_no_model_any_more(tmp_path: Path) -> None:
     """A model that was given as a spec, or that a later catalogue doesn't have, is found by no name."""
     backend = fake_backend()
