@@ -188,8 +188,8 @@ class Database(Searching, Tenancy):
         return self._models.check_health(threshold)
 
     def info(self) -> dict[str, Any]:
-        """Return the database's settings, sizes and the state of its derived files, as plain values."""
-        return self._collection.info()
+        """Return settings, sizes, the state of derived files, and if the embedder can't be had, `embedder_fault`."""
+        return self._collection.info() | self._space.faults()
 
     def reindex(self, *, embed: str | Path | ModelSpec, progress: Callable[[int, int], None] | None = None) -> int:
         """Embed every document again with another model, exchange the vectors, and return how many there are.

@@ -66,6 +66,11 @@ class EmbeddingSpace:
         """Return the model, None if there is none."""
         return self._embedder
 
+    def faults(self) -> dict[str, str]:
+        """Return why the model can't be had, as `embedder_fault`; nothing if it can, or there is none."""
+        embedder = self._embedder
+        return {"embedder_fault": embedder.why} if isinstance(embedder, AbsentModel) else {}
+
     def find_again(self, model: ModelSpec) -> None:
         """Let a model be the embedder if that is the one that made the vectors and couldn't be had."""
         with self._settled:

@@ -58,6 +58,16 @@ def test_words_are_searched_when_the_embedder_is_gone(folder: Path, *, read_only
         assert len(db.search(vector=db.get("csv").vector, mode="dense")) == len(DOCS)
 
 
+def test_info_says_why_when_the_embedder_is_gone(folder: Path) -> None:
+    """The reason is that of the error; a database whose embedder is there has no such entry."""
+    with vs.open(folder) as db:
+        assert "it isn't there" in db.info()["embedder_fault"]
+        db.register_model("feat", folder.parent / "gone", "embedder")
+        assert "embedder_fault" not in db.info()
+    with vs.open(folder.parent / "plain", embed=None) as plain:
+        assert "embedder_fault" not in plain.info()
+
+
 def test_only_documents_with_vectors_are_stored_when_the_embedder_is_gone(folder: Path) -> None:
     """What would have to be embedded is refused, and what brings its vector is stored."""
     with vs.open(folder) as db:
