@@ -167,10 +167,8 @@ class Tenants:
             with reachable(folder):
                 lost = known and not (folder / FILE_NAME).exists()  # which is made before the row in the registry
             if lost:
-                raise DamagedDatabase(
-                    f"tenant {name!r} is damaged: {str(folder / FILE_NAME)!r} is missing; restore it from a snapshot, "
-                    "or remove the tenant"
-                )
+                gone = str(folder / FILE_NAME)
+                raise DamagedDatabase(f"tenant {name!r} is damaged, {gone!r} is missing: restore or remove the tenant")
             database = self._open[name] = self._open_one(folder, name, **options)
         elif options:
             given = ", ".join(sorted(options))
