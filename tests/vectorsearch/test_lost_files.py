@@ -58,7 +58,7 @@ def test_a_tenant_is_not_made_anew_when_its_documents_are_gone(folder: Path, tmp
     with reopened(folder) as db:
         (fault,) = db.verify().faults
         assert fault.part == "tenant acme, file"
-        assert "documents.sqlite' is missing; restore it from a snapshot, or remove the tenant" in fault.message
+        assert "documents.sqlite' is missing: restore or remove the tenant" in fault.message
         assert not db.repair().ok
         for use in (db.compact, lambda: db.snapshot(tmp_path / "copy")):
             with pytest.raises(StoreError, match=r"but without tenant acme: .* is missing"):
