@@ -16,6 +16,7 @@ from backends.errors import InferenceError, InvalidModel, MissingExtra, Transien
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+from backends.torch_model import Workers  # noqa: E402 - it imports PyTorch
 
 TEXTS = ["read a csv file", "dog", "how how how a b c csv parse file dog read", "", "parse a file"]
 
@@ -125,7 +126,6 @@ def test_child_is_told_when_the_model_was_loaded_before_a_fork(
 
 def test_no_thread_is_left_waiting_when_another_can_not_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that wait for the rest end, so that the process can."""
-    torch_model = pytest.importorskip("backends.torch_model", reason="needs PyTorch")
     start, started = threading.Thread.start, []
 
     def refuse_the_second(thread: threading.Thread) -> None:
@@ -136,6 +136,6 @@ def test_no_thread_is_left_waiting_when_another_can_not_be_had(monkeypatch: pyte
 
     monkeypatch.setattr(threading.Thread, "start", refuse_the_second)
     with pytest.raises(RuntimeError, match="can't start"):
-        torch_model.Workers(4)
+        Workers(4)
     started[0].join(30)
     assert not started[0].is_alive()

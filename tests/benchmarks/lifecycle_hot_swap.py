@@ -7,8 +7,8 @@ models of which one is meant to be active, a switch every 3 seconds, 60 seconds 
 seconds that take turns, each round beginning with another. Once with a budget that holds both models and once with one
 that holds only one. `ours` has both models registered and leases the active one: with room for both they are eager, and
 a switch loads nothing, but runs the model once before requests go to it. `replace` has one name whose model is
-replaced, `patched` and `naive` a map: with these each switch loads a model and unloads one. `patched` unloads first, as
-the post-mortem's figures say that it did; `patched_beside`, with room for both only, loads the new one beside the old.
+replaced, `patched` and `naive` a map: with these each switch loads a model and unloads one. `patched` unloads first,
+which fits the post-mortem's figures; `patched_beside`, with room for both only, loads the new one beside the old.
 `ours_still` never switches. `p99_ms` is of all requests of a contender, and so are the ratios; where the machine has
 other guests, the median ratio of two contenders' rounds, whose requests are due at the same times, tells more: one bad
 second doesn't decide it.
