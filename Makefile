@@ -8,12 +8,14 @@ INSTALLED := $(VENV)/installed
 # What the demo needs: no PyTorch, which is gigabytes where its CUDA build is the default.
 DEMO_EXTRAS ?= eval
 DEMO_INSTALLED := $(VENV)/demo-installed
+IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test models clean help
+.PHONY: demo test test-deep models clean help
 
 help:
 	@echo "make demo   set up, index the standard library's documentation, search it, evaluate"
 	@echo "make test   set up, then ruff, mypy, import-linter and all tests"
+	@echo "make test-deep  what is exhaustive: the tests marked deep"
 	@echo "make clean  remove the environment and what was built"
 
 demo: $(DEMO_INSTALLED)
@@ -24,7 +26,10 @@ test: models
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest $(IN_PARALLEL)
+
+test-deep: models
+	$(BIN)/python -m pytest -m deep $(IN_PARALLEL)
 
 models: $(INSTALLED)
 	$(BIN)/vectorsearch models pull bge-small-en-v1.5-int8 ms-marco-MiniLM-L-12-v2-int8
