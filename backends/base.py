@@ -29,7 +29,8 @@ class ModelSpec:
     `digest` (sha256, hex) covers the weights, the tokenizer and everything here that changes an answer:
     two specs with one digest give the same vectors. `folder` is in Hugging Face layout. `dim` is the
     length of an embedder's vector and None for a cross-encoder. Lengths are in tokens. The files of a `checked` model
-    are read whole and compared with the digest at each load, not only when their size or time has changed.
+    are read whole and compared with the digest at each load, not only when their size or time has changed. It is
+    charged `least_nbytes` at least, what it took when it was tried.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ModelSpec:
     query_prefix: str = ""
     passage_prefix: str = ""
     checked: bool = False
+    least_nbytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ class CoreMLBackend:
 
     name = "coreml"
     priority: int | None = 10
+    runtime = ("coremltools", "onnx", "tokenizers")
 
     def can_serve(self, spec: ModelSpec) -> Serves:
         """Say yes on Apple silicon to a graph of operators that can be lowered; else the first reason against it."""

@@ -62,6 +62,7 @@ class JaxBackend:
     """Compiles ONNX graphs with XLA; `precision` is one of `PRECISIONS`, or '' for the one that is faster here."""
 
     priority: int | None = 30
+    runtime = ("jax", "onnx", "tokenizers")
     precisions = PRECISIONS
 
     def __init__(self, precision: str = "") -> None:

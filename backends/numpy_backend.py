@@ -57,6 +57,7 @@ class NumpyBackend:
     """Evaluates ONNX graphs in NumPy; `precision` is one of `PRECISIONS`, or '' for the one that is faster here."""
 
     priority: int | None = 100
+    runtime = ("onnx", "tokenizers")
     precisions = PRECISIONS
 
     def __init__(self, precision: str = "") -> None:

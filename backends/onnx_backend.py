@@ -44,6 +44,7 @@ class OnnxBackend:
 
     name = "onnx"
     priority: int | None = 20
+    runtime = ("onnxruntime", "onnx", "tokenizers")
 
     def can_serve(self, spec: ModelSpec) -> Serves:
         """Say yes to any ONNX file, where the runtime is installed."""

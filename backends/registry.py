@@ -32,8 +32,9 @@ _SUFFIX = "_backend"
 
 _known: dict[str, Backend] = {}
 _broken: dict[str, str] = {}
+_by_hand: set[str] = set()  # names that `register` was given: another process doesn't know them
 _discovered = False
-# Guards the three above; nothing else is locked while it is held.
+# Guards the four above; nothing else is locked while it is held.
 _lock = threading.RLock()
 
 
@@ -101,6 +102,12 @@ def register(backend: Backend) -> None:
     with _lock:
         _discover()
         _known[backend.name] = backend
+        _by_hand.add(backend.name)
+
+
+def is_known_elsewhere(name: str) -> bool:
+    """Return whether another process finds this backend too: it is a file here, or an entry point."""
+    return not {name, selection.base_name(name)} & _by_hand
 
 
 def choose(

@@ -98,7 +98,7 @@ class TextModel:
     @property
     def nbytes(self) -> int:
         """Return the bytes to charge for it: those measured beforehand, if its loader knew them."""
-        return self._model.nbytes if self._nbytes is None else self._nbytes
+        return max(self.spec.least_nbytes, self._model.nbytes if self._nbytes is None else self._nbytes)
 
     @property
     def device(self) -> str:
@@ -233,7 +233,7 @@ class TextLoader:
     def estimate(self, spec: ModelSpec) -> int:
         """Return the bytes that the model is expected to take."""
         nbytes = self._measured(spec, self.name)
-        return self._backend.estimate(spec) if nbytes is None else nbytes
+        return max(spec.least_nbytes, self._backend.estimate(spec) if nbytes is None else nbytes)
 
     def load_model(self, spec: ModelSpec) -> TextModel:
         """Fetch the model's files if the cache lacks them, and load it.

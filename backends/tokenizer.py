@@ -6,15 +6,18 @@ pool was used is warned and may hang. Tokenising takes 1 to 2 % of a model's tim
 
 from __future__ import annotations
 
+import functools
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from backends.errors import InvalidInput, InvalidModel, MissingExtra
+from backends.errors import InferenceError, InvalidInput, InvalidModel, MissingExtra
+from backends.tokenizer_growth import growth_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 CHARACTERS_PER_TOKEN = 16
 # What a query that is too long must leave for each document, in tokens (a quarter of the room, if that is less).
 DOCUMENT_TOKENS = 64
+_T = TypeVar("_T")
 _LEAST_OF_A_PAIR = 5  # tokens for query and text together: a quarter, which a text is left, must be one at least
 
 
@@ -82,11 +86,16 @@ class FolderTokenizer:
             raise MissingExtra("models need the tokenizers package: pip install tokenizers") from exc
         try:
             text = path.read_text(encoding="utf-8")
-            self._tokenizer = Loaded.from_str(text)
+            growth = growth_of(json.loads(text).get("normalizer"))
+            self._tokenizer = _translated(lambda: Loaded.from_str(text))
         except (OSError, UnicodeDecodeError) as exc:
             raise InvalidModel(f"can't read the tokenizer {path}: {exc}") from exc
-        except Exception as exc:  # the package raises bare Exception for a file that it can't parse
+        except InvalidModel as exc:
+            raise InvalidModel(f"{path} is refused: {exc}") from exc
+        # The package raises bare Exception for a file that it can't parse.
+        except Exception as exc:
             raise InvalidModel(f"{path} is not a tokenizer that this version of tokenizers can read: {exc}") from exc
+        self._characters_per_token = max(1, int(CHARACTERS_PER_TOKEN / growth))
         self._pad_id = self._find_pad_id()
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
@@ -121,12 +130,14 @@ class FolderTokenizer:
 
     def _encode(self, text: str, room: int) -> tuple[Any, bool]:
         """Return the encoding, cut to `room` tokens, and whether anything was cut."""
-        limit = room * CHARACTERS_PER_TOKEN
+        limit = room * self._characters_per_token
         while True:
             # A megabyte of text is not tokenised to keep 500 tokens of it. The cut falls on a space where there is
             # one, so that the tokens before it are those of the whole text.
             part = text if len(text) <= limit else text[: text.rfind(" ", limit // 2, limit) + 1 or limit]
-            encoding = self._tokenizer.encode(to_unicode(part), add_special_tokens=False)
+            encoding = _translated(
+                functools.partial(self._tokenizer.encode, to_unicode(part), add_special_tokens=False)
+            )
             if len(encoding.ids) > room:
                 encoding.truncate(room)
                 return encoding, True
@@ -139,6 +150,16 @@ class FolderTokenizer:
         ids = [encoding.ids or [self._pad_id] for encoding in encodings]
         types = [encoding.type_ids or [0] for encoding in encodings]
         return TokenRows(ids, types, np.array(truncated, np.bool_), self._pad_id)
+
+
+def _translated(work: Callable[[], _T]) -> _T:
+    """Return `work()`; a panic of the package's own code, which is no `Exception`, becomes an error of ours."""
+    try:
+        return work()
+    except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as exc:
+        raise InferenceError(f"the tokenizer failed: {type(exc).__name__}: {exc}") from exc
 
 
 def to_unicode(text: str) -> str:

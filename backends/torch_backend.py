@@ -48,6 +48,7 @@ class TorchBackend:
     """Loads safetensors with PyTorch; without a precision, in the one that is faster here and keeps the answers."""
 
     priority: int | None = 40
+    runtime = ("torch", "transformers", "safetensors.torch", "tokenizers")
     precisions = ("float32", "bfloat16")
 
     def __init__(self, precision: str | None = None) -> None:

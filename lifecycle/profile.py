@@ -13,9 +13,6 @@ import functools
 import hashlib
 import json
 import platform
-import subprocess
-import sys
-import threading
 from dataclasses import asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
@@ -23,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backends import catalogue, errors
-from backends.errors import BackendError, VectorSearchError
+from backends import catalogue
 from backends.files import write_atomically
 from backends.process import usable_cores
+from lifecycle.child import Limits, run_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -126,7 +123,7 @@ def measure(
     """
     answers = answers or answer(spec, backend, progress=progress, timeout_s=timeout_s)
     measured = _run_child(_order(spec, backend, packages=answers.packages, measure=True), progress, timeout_s)
-    packages = {name: _version(name) for name in ("python", "vectorsearch", *measured.pop("packages"))}
+    packages = {name: version_of(name) for name in ("python", "vectorsearch", *measured.pop("packages"))}
     profile = Profile(
         model=spec.name,
         digest=spec.digest,
@@ -149,7 +146,7 @@ def read(spec: ModelSpec, backend: str) -> Profile | None:
         found = json.loads(_path(spec.digest, backend).read_text(encoding="utf-8"))
         parity = Parity(**found["parity"]) if found["parity"] else None
         profile = Profile(**{field.name: found[field.name] for field in fields(Profile)} | {"parity": parity})
-        is_current = all(_version(name) == version for name, version in profile.packages.items())
+        is_current = all(version_of(name) == version for name, version in profile.packages.items())
         is_same = (profile.digest, profile.backend, profile.machine) == (spec.digest, backend, machine())
         is_valid = is_current and is_same and profile.nbytes > 0
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -184,7 +181,8 @@ def _path(digest: str, backend: str) -> Path:
 
 
 @functools.cache
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """Return the version of Python or of an installed package, "none" of one that isn't."""
     if package == "python":
         return platform.python_version()
     try:
@@ -200,48 +198,6 @@ def _order(spec: ModelSpec, backend: str, *, packages: Sequence[str] = (), **mor
 
 
 def _run_child(order: dict[str, Any], progress: Callable[[str], object] | None, timeout_s: float) -> dict[str, Any]:
-    """Run one child and return its last line; the lines before it are steps, for `progress`."""
-    command = [sys.executable, "-m", "lifecycle.profile_child", json.dumps(order)]
-    with subprocess.Popen(  # noqa: S603 - this project's own module, and no shell
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
-    ) as child:
-        is_overdue = threading.Event()
-
-        def expire() -> None:
-            is_overdue.set()
-            child.kill()
-
-        timer = threading.Timer(timeout_s, expire)
-        timer.start()
-        said: list[str] = []
-        listener = threading.Thread(target=lambda: said.extend(child.stderr or ()), daemon=True)
-        listener.start()
-        answer: dict[str, Any] = {}
-        try:
-            for line in child.stdout or ():
-                answer = json.loads(line)
-                if "step" in answer and progress is not None:
-                    progress(answer["step"])
-            child.wait()  # it has said all, and how it ends may say more; the timer still runs
-        finally:
-            timer.cancel()
-            child.kill()  # harmless if it has ended; else somebody interrupts us
-            child.wait()
-            listener.join()
-    if "error" in answer:
-        raise _error(answer["error"], answer["message"])
-    if "packages" not in answer:
-        model, end = order["spec"]["name"], f"took longer than {timeout_s:g} s" if is_overdue.is_set() else _end(child)
-        raise BackendError(f"profiling {model!r} on {order['backend']}: the child process {end}. " + "".join(said[-3:]))
-    return answer
-
-
-def _end(child: subprocess.Popen[str]) -> str:
-    hint = " (was it out of memory?)" if child.returncode == -9 else ""  # noqa: PLR2004 - SIGKILL, as the kernel sends
-    return f"ended with {child.returncode}{hint}"
-
-
-def _error(kind: str, message: str) -> VectorSearchError:
-    """Return the child's error as the type that it had there, if it is one of ours."""
-    known = getattr(errors, kind, BackendError)
-    return known(message) if known is not BackendError else BackendError(f"{kind}: {message}")
+    what = f"profiling {order['spec']['name']!r} on {order['backend']}"
+    limits = Limits(timeout_s=timeout_s)
+    return run_child("lifecycle.profile_child", order, what=what, limits=limits, progress=progress)

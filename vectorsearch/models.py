@@ -182,8 +182,15 @@ class Models:
         Raises:
             CannotServe: no backend here can run it.
         """
-        first = registry.choose(spec, "query", asked=self._backend, costs=costs(spec, "query")).order[0]
-        return TextLoader(registry.get(first), measured=profiled_nbytes).estimate(spec)
+        return TextLoader(registry.get(self.first_backend(spec)), measured=profiled_nbytes).estimate(spec)
+
+    def first_backend(self, spec: ModelSpec) -> str:
+        """Return the name of the backend that a query would begin with.
+
+        Raises:
+            CannotServe: no backend here can run it.
+        """
+        return registry.choose(spec, "query", asked=self._backend, costs=costs(spec, "query")).backend
 
     def fingerprint_of(self, embedder: ModelSpec) -> str:
         """Name an embedder so that it can be found and checked again: its name, or its folder, and its digest."""

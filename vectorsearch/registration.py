@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from backends import catalogue
+from backends import catalogue, registry
 from backends.errors import InferenceError, InvalidInput, InvalidModel, UnknownModel
-from lifecycle import LoadPolicy, ModelConfig
+from lifecycle import LoadPolicy, ModelConfig, trial
 from lifecycle.config import merge_configs
 from vectorsearch.space import EmbeddingSpace, digest_of
 from vectorsearch.storage.errors import ReadOnlyDatabase
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from backends.base import ModelSpec, Task
+    from lifecycle.trial import Trial
     from vectorsearch.model_files import ModelFiles
     from vectorsearch.models import Models
     from vectorsearch.storage.upkeep import Fault
@@ -41,7 +43,11 @@ _PROBES = ("what is a lease", ["A lease lends a model for a while.", "Rain is ex
 
 @dataclass(frozen=True, slots=True)
 class RegisteredModel:
-    """A model by the name that its tenant gave it; `source` is what it was copied from."""
+    """A model by the name that its tenant gave it; `source` is what it was copied from.
+
+    `trial` is what it took when it was tried, None of one that was not: the catalogue's, or of a backend that only this
+    process knows. `compared` says how close its answers are to sentence-transformers', or why that isn't known.
+    """
 
     tenant: str
     name: str
@@ -49,11 +55,22 @@ class RegisteredModel:
     digest: str
     source: str
     config: ModelConfig
+    trial: Trial | None = None
+    compared: str = ""
 
     @classmethod
     def of(cls, row: ModelRow) -> Self:
         """Return the model of a row of the registry."""
-        return cls(row.tenant, row.name, row.settings["task"], row.digest, row.settings["source"], _config(row))
+        return cls(
+            tenant=row.tenant,
+            name=row.name,
+            task=row.settings["task"],
+            digest=row.digest,
+            source=row.settings["source"],
+            config=_config(row),
+            trial=trial.from_plain(row.settings.get("trial") or {}),
+            compared=row.settings.get("compared", ""),
+        )
 
 
 class Registration:
@@ -109,8 +126,19 @@ class Registration:
         """Return the tenant's models by name."""
         return tuple(RegisteredModel.of(row) for _, row in sorted(self._rows.items()))
 
-    def register(self, name: str, source: str | Path, *, task: str, config: ModelConfig) -> RegisteredModel:
+    def register(
+        self,
+        name: str,
+        source: str | Path,
+        *,
+        task: str,
+        config: ModelConfig,
+        compare: bool = True,
+        progress: Callable[[str], object] | None = None,
+    ) -> RegisteredModel:
         """Check a model, copy its files, try it, and let the name mean it; on any error all stays as it was.
+
+        A folder's is tried in a child process before this one loads it; with `compare` against the reference too.
 
         A name that means another model already is exchanged: the new one is loaded before, searches under way end with
         the old one, which is then unloaded.
@@ -125,9 +153,14 @@ class Registration:
         spec = self._checked(name, source, task)
         with self._lock:
             try:
+                begun = time.perf_counter()
                 with self._files.copied(replace(spec, name=name)) as stored:
-                    row = ModelRow(self._tenant, name, stored.digest, _settings(stored.task, source, config))
-                    self._exchange(stored, row)
+                    copying_s = time.perf_counter() - begun
+                    settings = _settings(stored.task, source, config)
+                    if not is_vouched_for(spec):
+                        settings |= self._tried(stored, copying_s, compare=compare, progress=progress)
+                    row = ModelRow(self._tenant, name, stored.digest, settings)
+                    self._exchange(_charged(stored, row), row)
             finally:
                 self._sweep()
         return RegisteredModel.of(row)
@@ -211,14 +244,40 @@ class Registration:
                 f"model name {name!r} is that of a public model for {known!r}, and {str(source)!r} is for "
                 f"{spec.task!r}: use another name"
             )
-        needed, budget = self._models.nbytes_of(spec), self._models.manager.budget_nbytes
-        for limit, what in ((self.quota_nbytes, "quota"), (budget, "budget")):
+        self._require_room(name, self._models.nbytes_of(spec))
+        return spec
+
+    def _require_room(self, name: str, needed: int) -> None:
+        for limit, what in ((self.quota_nbytes, "quota"), (self._models.manager.budget_nbytes, "budget")):
             if limit is not None and needed > limit:
                 raise InvalidInput(
                     f"model {name!r} needs {needed / 2**20:.0f} MiB, and the {what} is {limit / 2**20:.0f} MiB: "
                     f"raise the {what}, or register a smaller model"
                 )
-        return spec
+
+    def _tried(
+        self, spec: ModelSpec, copying_s: float, *, compare: bool, progress: Callable[[str], object] | None
+    ) -> dict[str, Any]:
+        """Try a model in a child process, and return what is stored of that.
+
+        Raises:
+            InvalidInput: it takes more than the quota or the budget.
+            InvalidModel: it takes too long, dies, or its answers depend on their neighbours or differ from the
+                reference's.
+        """
+        backend = self._models.first_backend(spec)
+        if not registry.is_known_elsewhere(backend):
+            return {"compared": f"not tried: backend {backend!r} is known to this process only"}
+        limits = [self._models.manager.budget_nbytes, self.quota_nbytes]
+        limit_nbytes = trial.limit_over(min(limit for limit in limits if limit is not None))
+        found = trial.try_out(spec, backend, limit_nbytes=limit_nbytes, progress=progress)
+        self._require_room(spec.name, found.nbytes)
+        seconds = {"copying": round(copying_s, 3), **found.seconds}
+        begun = time.perf_counter()
+        compared = trial.compare(spec, backend, progress=progress) if compare else "not compared: switched off"
+        if compare:
+            seconds["comparing"] = round(time.perf_counter() - begun, 3)
+        return {"trial": asdict(replace(found, seconds=seconds)), "compared": compared}
 
     def _try(self, spec: ModelSpec) -> None:
         query, texts = _PROBES
@@ -245,7 +304,8 @@ class Registration:
     def _spec(self, row: ModelRow) -> ModelSpec:
         known = self._specs.get((row.digest, row.name))
         if known is None:
-            known = self._specs[row.digest, row.name] = self._files.spec_of(row.digest, row.name)
+            stored = self._files.spec_of(row.digest, row.name)
+            known = self._specs[row.digest, row.name] = _charged(stored, row)
         return known
 
     def _settle(self, digest: str, rows: Mapping[str, ModelRow]) -> None:
@@ -260,6 +320,16 @@ class Registration:
     def _sweep(self) -> None:
         """Drop the files of models that nobody has registered."""
         self._files.keep_only(self._registry.models)
+
+
+def is_vouched_for(spec: ModelSpec) -> bool:
+    """Return whether a model is the catalogue's own, whose every byte is pinned: it needs no trial."""
+    return spec.name in catalogue.names() and catalogue.resolve(spec.name).digest == spec.digest
+
+
+def _charged(spec: ModelSpec, row: ModelRow) -> ModelSpec:
+    """Return a model with what its row says that it took when it was tried."""
+    return replace(spec, least_nbytes=int((row.settings.get("trial") or {}).get("nbytes", 0)))
 
 
 def _means_another(row: ModelRow, spec: ModelSpec) -> bool:

@@ -10,6 +10,7 @@ from lifecycle import LoadPolicy, ModelConfig
 from vectorsearch.tenants import AS_BEFORE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from vectorsearch.database import Database
@@ -76,6 +77,8 @@ class Tenancy:
         warm_up: bool = True,
         pinned: bool = False,
         min_residency_s: float = 0.0,
+        compare: bool = True,
+        progress: Callable[[str], object] | None = None,
     ) -> RegisteredModel:
         """Register a model under a name of this tenant's own, for `search(rerank=NAME)` or as an embedder.
 
@@ -83,6 +86,11 @@ class Tenancy:
         files are copied into the store, and the model is loaded and tried before the name counts; a name that means a
         model already is exchanged without a search that fails. The documents' embedder, registered again after its
         files were damaged or lost, serves at once. The options are those of `lifecycle.ModelConfig`.
+
+        A folder's model is tried in a confined child process first, with the memory of the quota or the budget and 60
+        seconds; what it took there it is charged (`RegisteredModel.trial`). With `compare` its answers are compared
+        with sentence-transformers', where that is installed and reads the folder, in more time than those 60 seconds.
+        `progress` is told each step.
 
         Raises:
             InvalidInput: the name, the task or an option can't be used, the model is too large, or the documents are
@@ -100,7 +108,9 @@ class Tenancy:
             warm_up=warm_up,
             min_residency_s=min_residency_s,
         )
-        registered = self._registration.register(name, source, task=task, config=config)
+        registered = self._registration.register(
+            name, source, task=task, config=config, compare=compare, progress=progress
+        )
         for tenant in self._tenants.opened() if self._tenants else ():
             tenant._registration.find_lent(name, self._registration)  # noqa: SLF001 -- of this class
         return registered

@@ -16,6 +16,7 @@ from backends.errors import BackendError, InvalidInput, InvalidModel
 from backends.fake_backend import FakeBackend, fake_spec
 from backends.text_model import TextLoader
 from lifecycle import ModelManager, ModelRef, profile
+from lifecycle import child as child_process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +65,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     script = tmp_path / "child"
     script.write_text(f"#!{PYTHON}\n{text}")
     script.chmod(0o700)
-    monkeypatch.setattr(profile.sys, "executable", str(script))
+    monkeypatch.setattr(child_process.sys, "executable", str(script))
 
 
 def test_profile_is_found_again_when_it_was_measured(child: dict[str, Any], cache: Path) -> None:
@@ -179,7 +180,7 @@ def test_childs_error_is_raised_here_when_the_model_can_not_be_loaded(tmp_path: 
         profile.measure(broken, "onnx")
     with pytest.raises(InvalidInput, match="no backend 'nonsense'"):
         profile.measure(SPEC, "nonsense")
-    assert type(profile._error("MemoryError", "none left")) is BackendError
+    assert type(child_process._error("MemoryError", "none left")) is BackendError
 
 
 def test_death_is_told_when_the_child_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

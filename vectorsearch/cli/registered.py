@@ -59,6 +59,9 @@ def register(
     min_residency: Annotated[
         float, typer.Option(help="Unload it for another only after so long, if that can be.", min=0, metavar="S")
     ] = 0.0,
+    no_compare: Annotated[
+        bool, typer.Option("--no-compare", help="Don't compare its answers with sentence-transformers'.")
+    ] = False,
     as_json: output.Json = False,
 ) -> None:
     """Copy, try and register."""
@@ -78,6 +81,8 @@ def register(
             warm_up=not no_warm_up,
             pinned=pinned,
             min_residency_s=min_residency,
+            compare=not no_compare,
+            progress=lambda step: output.print_note(f"trying {name} in a process of its own: {step}"),
         )
     if as_json:
         output.print_json({**_facts(model), "replaced": name in known})

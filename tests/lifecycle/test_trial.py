@@ -1,0 +1,116 @@
+"""Models that nobody vouches for, tried in a child process: what is measured, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hostile_models import grows, panics, write_embedder
+
+from backends.errors import BackendError, InferenceError, InvalidModel
+from backends.folder import read_folder
+from backends.tokenizer import FolderTokenizer
+from lifecycle import trial
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIMIT_NBYTES = 200 << 20
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep trials where no other test finds them."""
+    monkeypatch.setenv("VECTORSEARCH_CACHE", str(tmp_path / "cache"))
+
+
+def try_out(folder: Path, **options: Any) -> trial.Trial:
+    """Try the model of a folder on ONNX Runtime."""
+    return trial.try_out(read_folder(folder), "onnx", **{"limit_nbytes": LIMIT_NBYTES, **options})
+
+
+def test_a_model_is_measured_when_it_behaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes, the time of each part, and no network; the same model is not tried twice."""
+    found = try_out(write_embedder(tmp_path / "model"))
+    assert 0 < found.nbytes < LIMIT_NBYTES
+    assert found.company < 1e-6
+    assert found.growth <= 1.5
+    assert set(found.seconds) == {"starting", "loading", "tokenizing", "answering", "largest batches"}
+    assert not found.network
+    monkeypatch.setattr(trial, "run_child", None)
+    assert try_out(tmp_path / "model") == found
+
+
+def test_a_trial_is_none_when_it_was_kept_by_other_versions(tmp_path: Path) -> None:
+    """What another version of a package found says nothing of this one; a damaged file is none."""
+    found = try_out(write_embedder(tmp_path / "model"))
+    (path,) = (tmp_path / "cache" / "trials").iterdir()
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    kept["packages"]["onnxruntime"] = "0.1"
+    path.write_text(json.dumps(kept), encoding="utf-8")
+    assert trial._recall(path) is None
+    path.write_text("{", encoding="utf-8")
+    assert trial._recall(path) is None
+    assert trial.from_plain({"nbytes": 3}) is None
+    assert trial.from_plain(json.loads(json.dumps(kept["found"]))) == found
+
+
+def test_a_model_is_refused_when_it_takes_more_memory_than_it_may(tmp_path: Path) -> None:
+    """U1: a graph of a kilobyte that holds 600 MiB in a batch; its child is ended long before that harms anybody."""
+    folder = write_embedder(tmp_path / "model", "greedy")
+    assert read_folder(folder).weights_nbytes < 2_000
+    with pytest.raises(InvalidModel, match="took more than 200 MiB of memory"):
+        try_out(folder)
+
+
+def test_a_model_is_charged_its_largest_batch_when_that_is_allowed(tmp_path: Path) -> None:
+    """U1: what it held in the largest batch is its charge; a kept trial is judged again by a smaller limit."""
+    folder = write_embedder(tmp_path / "model", "greedy", nbytes=64 << 20)
+    assert try_out(folder, limit_nbytes=600 << 20).nbytes > 64 << 20
+    with pytest.raises(InvalidModel, match="64 MiB are allowed: raise the quota or budget"):
+        try_out(folder, limit_nbytes=64 << 20)
+
+
+def test_a_model_is_refused_when_it_never_ends(tmp_path: Path) -> None:
+    """U4: an endless loop costs its registration's time and nothing else."""
+    begun = time.monotonic()
+    with pytest.raises(InvalidModel, match="took longer than 3 s"):
+        try_out(write_embedder(tmp_path / "model", "endless"), timeout_s=3)
+    assert time.monotonic() - begun < 60
+
+
+def test_a_model_is_refused_when_its_answers_depend_on_their_neighbours(tmp_path: Path) -> None:
+    """Item 2: the answer to a text is the same alone and in a batch, but for what the arithmetic explains."""
+    with pytest.raises(InvalidModel, match=r"alone than beside others, by .*float32 explains 1e-05"):
+        try_out(write_embedder(tmp_path / "model", "sociable"))
+
+
+def test_a_runtimes_own_error_is_an_answer_when_a_model_fails_in_it(tmp_path: Path) -> None:
+    """It is one of ours, and names the model."""
+    with pytest.raises(BackendError, match="model"):
+        try_out(write_embedder(tmp_path / "model", "dying"))
+
+
+def test_a_model_is_refused_when_its_tokenizer_blows_texts_up(tmp_path: Path) -> None:
+    """U2: a normaliser that makes 1,000 characters of a letter is refused by its file alone."""
+    with pytest.raises(InvalidModel, match="can make 1000 characters of one, and 64 are allowed"):
+        try_out(write_embedder(tmp_path / "model", normalizer=grows("e", 1_000)))
+
+
+def test_a_model_is_refused_when_its_tokenizer_panics(tmp_path: Path) -> None:
+    """U2: what foreign code throws past `Exception` is an inference error, in the child and in this process."""
+    folder = write_embedder(tmp_path / "model", splitter=panics())
+    with pytest.raises(InferenceError, match="the tokenizer failed: PanicException: Onig"):
+        try_out(folder)
+    with pytest.raises(InferenceError, match="the tokenizer failed: PanicException: Onig"):
+        FolderTokenizer(folder / "tokenizer.json").texts(["a" * 64 + "!"], 32)
+
+
+def test_a_child_is_followed_when_it_dies(tmp_path: Path) -> None:
+    """A process that ends without an answer is an error that says how it ended."""
+    spec = replace(read_folder(write_embedder(tmp_path / "model")), folder=tmp_path / "gone")
+    with pytest.raises(BackendError, match="gone"):
+        trial.try_out(spec, "onnx", limit_nbytes=LIMIT_NBYTES)
