@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hostile_models import grows, panics, write_embedder
+from hostile_models import grows, panics, write_bert, write_embedder
 
 from backends.errors import BackendError, InferenceError, InvalidModel
 from backends.folder import read_folder
@@ -114,3 +114,17 @@ def test_a_child_is_followed_when_it_dies(tmp_path: Path) -> None:
     spec = replace(read_folder(write_embedder(tmp_path / "model")), folder=tmp_path / "gone")
     with pytest.raises(BackendError, match="gone"):
         trial.try_out(spec, "onnx", limit_nbytes=LIMIT_NBYTES)
+
+
+@pytest.mark.deep
+def test_a_model_is_compared_when_the_reference_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Item 2: sentence-transformers' own answers are told; a model that differs by more than is allowed is refused."""
+    folder = write_embedder(tmp_path / "model")
+    spec = read_folder(folder)
+    assert trial.compare(spec, "onnx").startswith("not compared: sentence-transformers reads safetensors")
+    write_bert(tmp_path / "bert")
+    spec = read_folder(tmp_path / "bert")
+    assert trial.compare(spec, "torch").startswith("as sentence-transformers, to ")
+    monkeypatch.setattr(trial, "REFERENCE", {"float32": {"embed": -1.0}, "bfloat16": {"embed": -1.0}})
+    with pytest.raises(InvalidModel, match=r"otherwise than sentence-transformers does, by .*compare=False"):
+        trial.compare(spec, "torch")

@@ -109,3 +109,18 @@ def _nodes(kind: str) -> list[Any]:
         wrong = node("Reshape", ["tokens", "many"], ["flat"])
         return [wrong, node("Add", ["tokens", "flat"], ["last_hidden_state"])]
     return [node("Identity", ["tokens"], ["last_hidden_state"])]
+
+
+def write_bert(folder: Path) -> Path:
+    """Write a random BERT of two layers as safetensors, with the words of the other models here."""
+    from transformers import BertConfig, BertModel  # noqa: PLC0415  (heavy)
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    BertModel(BertConfig(vocab_size=len(WORDS), max_position_embeddings=64, **sizes)).save_pretrained(folder)
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token=WORDS[1]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": WORDS[0], "unk_token": WORDS[1]}
+    settings["model_max_length"] = 64
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return folder
