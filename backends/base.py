@@ -7,11 +7,12 @@ budgets or documents.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -19,18 +20,40 @@ if TYPE_CHECKING:
     from backends.deadline import Deadline
 
 Task = Literal["embed", "cross-encode"]
-Pooling = Literal["cls", "mean", "last", "none"]
+# One mode, or several joined by "+" in the order of their parts of a vector ("cls+mean"); "none": the graph pools.
+Pooling = str
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
+POOLING_MODES = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "last")
+
+
+@dataclass(frozen=True, slots=True)
+class HeadStep:
+    """One module after the pooling, as `modules.json` lists it: its kind, its folder, and what it is told."""
+
+    kind: Literal["dense", "normalize", "layer-norm", "truncate"]
+    folder: str = ""  # of its weights, inside the model's
+    activation: str = ""  # of "dense": the name of PyTorch's class
+    residual: bool = False  # of "dense"
+    size: int = 0  # numbers that it gives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """Say which files make a model and how its answers are read off them.
 
-    `digest` (sha256, hex) covers the weights, the tokenizer and everything here that changes an answer:
-    two specs with one digest give the same vectors. `folder` is in Hugging Face layout. `dim` is the
-    length of an embedder's vector and None for a cross-encoder. Lengths are in tokens. The files of a `checked` model
-    are read whole and compared with the digest at each load, not only when their size or time has changed. It is
-    charged `least_nbytes` at least, what it took when it was tried.
+    `digest` (sha256, hex) covers the weights, the tokenizer, the configuration and everything here that changes an
+    answer: two specs with one digest give the same vectors. `former_digest` is that of release 0.1.0, "" where its
+    answers may have been others. `folder` is in Hugging Face layout. `weights_file` may be the index of several, or a
+    graph below `onnx/`. Lengths are in tokens. The files of a `checked` model are read whole and compared with the
+    digest at each load, not only when their size or time has changed. It is charged `least_nbytes` at least, what it
+    took when it was tried.
+
+    An embedder's vectors have `dim` numbers (None: a cross-encoder, or not known). `head` is what follows the pooling;
+    it is applied by `TextModel`, not by a backend, and without one `normalize` is all there is. Tokens of a prompt are
+    left out of the pooling unless `include_prompt`. `similarity` is what the vectors were trained for.
+
+    `pad_id` is the configuration's `pad_token_id`, and `inputs` the tokenizer's `model_input_names`; None where they
+    are not said. Texts of a `lower_case` model are lowered before its own normaliser. `accept_keys` were vouched for.
     """
 
     name: str
@@ -45,8 +68,36 @@ class ModelSpec:
     normalize: bool = True
     query_prefix: str = ""
     passage_prefix: str = ""
+    include_prompt: bool = True
+    head: tuple[HeadStep, ...] = ()
+    similarity: Similarity = "cosine"
+    lower_case: bool = False
+    pad_id: int | None = None
+    inputs: tuple[str, ...] | None = None
+    accept_keys: tuple[str, ...] = ()
+    former_digest: str = ""
     checked: bool = False
     least_nbytes: int = 0
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain values, of which `of_plain` makes the same again."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+    @classmethod
+    def of_plain(cls, values: Mapping[str, Any]) -> Self:
+        """Return the spec of what `plain` gave, read back from JSON.
+
+        Raises:
+            KeyError, TypeError, ValueError: it was written by another version.
+        """
+        inputs = values["inputs"]
+        own = {
+            "folder": Path(values["folder"]),
+            "head": tuple(HeadStep(**step) for step in values["head"]),
+            "inputs": None if inputs is None else tuple(inputs),
+            "accept_keys": tuple(values["accept_keys"]),
+        }
+        return cls(**{**values, **own})
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import difflib
 import re
 import tempfile
 import threading
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -193,7 +192,7 @@ def _spec(model: Entry) -> ModelSpec:
         digest=model.digest,
         weights_file=model.weights_file,
         weights_nbytes=model.weights_nbytes,
-        **asdict(model.answer),
+        **model.answer.settings,
     )
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backends.base import Pooling, Task
+    from backends.base import HeadStep, Pooling, Similarity, Task
 
 DEFAULT_EMBEDDER = "bge-small-en-v1.5-int8"
 DEFAULT_RERANKER = "ms-marco-MiniLM-L-12-v2-int8"
+_IN_DIGEST = ("task", "max_length", "dim", "pooling", "normalize", "query_prefix", "passage_prefix")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,17 @@ class Answer:
     normalize: bool = True
     query_prefix: str = ""
     passage_prefix: str = ""
+    include_prompt: bool = True
+    head: tuple[HeadStep, ...] = ()
+    similarity: Similarity = "cosine"
+    lower_case: bool = False
+    pad_id: int | None = None
+    inputs: tuple[str, ...] | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return all of it by name, as `ModelSpec` takes it."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +97,12 @@ class Entry:
 
 
 def digest_of(hashes: Mapping[str, str], answer: Answer) -> str:
-    """Return the sha256 (hex) over a model's files, given as path → sha256, and what else changes its answers."""
-    text = json.dumps({"files": dict(sorted(hashes.items())), "answer": asdict(answer)}, sort_keys=True)
+    """Return the sha256 (hex) over a model's files, given as path → sha256, and how its answers are read.
+
+    The configuration isn't in it: it is for models whose configuration is among the files, or written by this project.
+    """
+    settings = {name: getattr(answer, name) for name in _IN_DIGEST}
+    text = json.dumps({"files": dict(sorted(hashes.items())), "answer": settings}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -12,7 +12,7 @@ import json
 import tempfile
 import zipfile
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -183,7 +183,7 @@ def read_spec(folder: Path) -> ModelSpec:
         digest=digest_of(hashes, answer),
         weights_file=WEIGHTS_FILE,
         weights_nbytes=(folder / WEIGHTS_FILE).stat().st_size,
-        **asdict(answer),
+        **answer.settings,
     )
 
 

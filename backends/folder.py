@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,7 @@ def _examine(folder: Path, weights_file: str) -> tuple[ModelSpec, list[str]]:
         _check_labels(config, folder, counted=graph is not None)
     else:
         answer = _embedder(folder, config, graph)
+    answer = replace(answer, pad_id=_pad_id(config), inputs=_inputs(folder))
     if graph is not None:
         signature.check_inputs(graph.inputs, folder.name)
         output = signature.choose_output(graph.outputs, task=task, pooling=answer.pooling, model=folder.name)
@@ -100,7 +101,7 @@ def _examine(folder: Path, weights_file: str) -> tuple[ModelSpec, list[str]]:
         weights_file=weights_file,
         weights_nbytes=sum((folder / path).stat().st_size for path in weights)
         + (graph.unpacked_nbytes if graph else 0),
-        **asdict(answer),
+        **answer.settings,
     )
     return spec, covered
 
@@ -145,6 +146,16 @@ def _pooling(folder: Path, graph: signature.Signature | None) -> Pooling:
     return known[modes.pop()]
 
 
+def _pad_id(config: dict[str, Any]) -> int | None:
+    stated = config.get("pad_token_id")
+    return None if stated is None else int(stated)
+
+
+def _inputs(folder: Path) -> tuple[str, ...] | None:
+    stated = _json(folder / "tokenizer_config.json").get("model_input_names")
+    return None if stated is None else tuple(map(str, stated))
+
+
 def _check_labels(config: dict[str, Any], folder: Path, *, counted: bool) -> None:
     # transformers' own default is two labels; a graph that was read has been counted instead.
     labels = config.get("num_labels") or len(config.get("id2label") or ()) or (1 if counted else 2)
@@ -184,13 +195,13 @@ def _state_of(folder: Path, weights_file: str) -> str:
 def _recall(memory: Path) -> tuple[ModelSpec, list[str]] | None:
     try:
         stored = json.loads(memory.read_text(encoding="utf-8"))
-        return ModelSpec(**stored["spec"] | {"folder": Path(stored["spec"]["folder"])}), stored["covered"]
+        return ModelSpec.of_plain(stored["spec"]), stored["covered"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None  # not there, or written by another version: read the folder again
 
 
 def _remember(memory: Path, spec: ModelSpec, covered: list[str]) -> None:
-    stored = {"spec": asdict(spec) | {"folder": str(spec.folder)}, "covered": covered}
+    stored = {"spec": spec.plain(), "covered": covered}
     try:
         write_atomically(memory, json.dumps(stored))
     except OSError:

@@ -193,8 +193,7 @@ def version_of(package: str) -> str:
 
 def _order(spec: ModelSpec, backend: str, *, packages: Sequence[str] = (), **more: bool) -> dict[str, Any]:
     """Return what a child is told to do."""
-    described = {**asdict(spec), "folder": str(spec.folder)}
-    return {"spec": described, "backend": backend, "packages": list(packages), **more}
+    return {"spec": spec.plain(), "backend": backend, "packages": list(packages), **more}
 
 
 def _run_child(order: dict[str, Any], progress: Callable[[str], object] | None, timeout_s: float) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def resident_nbytes() -> int:
 
 def main(order: dict[str, Any], say: Callable[[str], object]) -> dict[str, Any]:
     """Load the model, and return the packages that came with it and its answers, or if `measure` is set the figures."""
-    spec = ModelSpec(**{**order["spec"], "folder": Path(order["spec"]["folder"])})
+    spec = ModelSpec.of_plain(order["spec"])
     loader = TextLoader(registry.get(order["backend"]))
     for package in order["packages"]:
         importlib.import_module(package)

@@ -167,7 +167,7 @@ def _ask_child(
     spec: ModelSpec, backend: str, limits: Limits, progress: Callable[[str], object] | None, *, compare: bool
 ) -> dict[str, Any]:
     order = {
-        "spec": {**asdict(spec), "folder": str(spec.folder)},
+        "spec": spec.plain(),
         "backend": backend,
         "cpu_s": limits.timeout_s * usable_cores(),
         "compare": compare,

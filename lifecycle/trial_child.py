@@ -54,7 +54,7 @@ def main(order: Mapping[str, Any], say: Callable[[Mapping[str, Any]], object]) -
     from backends.base import ModelSpec  # noqa: PLC0415  (as above)
     from backends.text_model import TextLoader  # noqa: PLC0415  (as above)
 
-    spec = ModelSpec(**{**order["spec"], "folder": Path(order["spec"]["folder"])})
+    spec = ModelSpec.of_plain(order["spec"])
     backend = registry.get(order["backend"])
     seconds: dict[str, float] = {}
     known = set(sys.modules)

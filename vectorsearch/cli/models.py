@@ -150,7 +150,7 @@ def _figures(found: profiles.Profile) -> dict[str, Any]:
 
 def _facts(spec: ModelSpec) -> dict[str, Any]:
     """Return a model's spec, and its source and licence if the catalogue has it, as plain values."""
-    facts: dict[str, Any] = {**asdict(spec), "folder": str(spec.folder)}
+    facts = spec.plain()
     if spec.name in catalogue.names() and spec == catalogue.resolve(spec.name):
         entry = catalogue.entry(spec.name)
         facts |= {"origin": entry.origin, "licence": entry.licence, "note": entry.note}
