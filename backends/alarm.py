@@ -53,3 +53,4 @@ class Alarm:
                 _, number, ring = heapq.heappop(self._rings)
             if number in self._wanted:
                 ring()
+            del ring  # while the thread sleeps, its frame keeps nobody alive

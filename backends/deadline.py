@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,8 +37,8 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Return the seconds that are left, 0 when it has passed."""
-        return max(0.0, self.due - self.clock())
+        """Return the seconds that are left, 0 when it has passed, and at most what a timer can take."""
+        return max(0.0, min(threading.TIMEOUT_MAX, self.due - self.clock()))
 
     def check(self, what: str) -> None:
         """Insist that time is left.

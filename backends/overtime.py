@@ -89,4 +89,5 @@ class Overtime:
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:
             call()
+            del call  # while the thread is idle, its frame keeps nobody alive
             self._idle.release()

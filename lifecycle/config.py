@@ -7,6 +7,7 @@ looking its `ModelRef` up.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from numbers import Integral, Real
@@ -16,6 +17,8 @@ from backends.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+MOST = 2**63 - 1  # of bytes, or of whatever else is counted: a size beyond that is a mistake
 
 
 class ModelRef(NamedTuple):
@@ -72,11 +75,14 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_kind("load_policy", self.load_policy, LoadPolicy)
-        if self.ttl_s is not None:
-            check_seconds("ttl_s", self.ttl_s, endless=True)
-        check_seconds("min_residency_s", self.min_residency_s)
-        check_seconds("load_timeout_s", self.load_timeout_s, positive=True, endless=True)
-        check_count("priority", self.priority, least=None)
+        load_timeout_s = check_seconds("load_timeout_s", self.load_timeout_s, positive=True, endless=True)
+        set_fields(
+            self,
+            ttl_s=None if self.ttl_s is None else check_seconds("ttl_s", self.ttl_s, endless=True),
+            min_residency_s=check_seconds("min_residency_s", self.min_residency_s),
+            load_timeout_s=load_timeout_s,
+            priority=check_count("priority", self.priority, least=None),
+        )
         for name, value in (("pinned", self.pinned), ("warm_up", self.warm_up)):
             if not isinstance(value, bool):
                 raise InvalidInput(f"{name} is {value!r}: give True or False")
@@ -94,9 +100,9 @@ class Tenant:
     guaranteed_nbytes: int = 0
 
     def __post_init__(self) -> None:
-        check_count("guaranteed_nbytes", self.guaranteed_nbytes)
+        set_fields(self, guaranteed_nbytes=check_count("guaranteed_nbytes", self.guaranteed_nbytes))
         if self.quota_nbytes is not None:
-            check_count("quota_nbytes", self.quota_nbytes)
+            set_fields(self, quota_nbytes=check_count("quota_nbytes", self.quota_nbytes))
             if self.guaranteed_nbytes > self.quota_nbytes:
                 raise InvalidInput(
                     f"guaranteed_nbytes is {self.guaranteed_nbytes} and quota_nbytes {self.quota_nbytes}: "
@@ -133,28 +139,45 @@ def check_kind(name: str, value: object, kind: type) -> None:
         raise InvalidInput(f"{name} is {value!r}: {exc}; give strings and numbers") from exc
 
 
-def check_count(name: str, count: object, *, least: int | None = 0) -> None:
-    """Insist on a whole number; True and 3.0 are none.
+def check_count(name: str, count: object, *, least: int | None = 0) -> int:
+    """Return a whole number as an `int`; True and 3.0 are none.
 
     Raises:
-        InvalidInput: it is something else, or less than `least`.
+        InvalidInput: it is something else, less than `least`, or has more than 64 bits.
     """
     is_whole = isinstance(count, Integral) and not isinstance(count, bool)
-    if not is_whole or (least is not None and int(count) < least):  # type: ignore[call-overload]  # it is whole
+    whole = int(count) if is_whole else 0  # type: ignore[call-overload]  # it is whole
+    if not is_whole or (least is not None and whole < least):
         raise InvalidInput(f"{name} is {count!r}: give a whole number{'' if least is None else f' >= {least}'}")
+    if abs(whole) > MOST:
+        raise InvalidInput(f"{name} has {whole.bit_length()} bits: give a whole number of at most {MOST}")
+    return whole
 
 
-def check_seconds(name: str, seconds: object, *, positive: bool = False, endless: bool = False) -> None:
-    """Insist on seconds: 0 unless they must be `positive`, infinity only if they may be `endless`.
+def check_seconds(name: str, seconds: object, *, positive: bool = False, endless: bool = False) -> float:
+    """Return seconds as a `float`: 0 unless they must be `positive`, infinity only if they may be `endless`.
+
+    What no float can hold becomes the largest of them: only what goes to a timer must be shorter, and is cut there.
 
     Raises:
         InvalidInput: they are something else, NaN or True included.
     """
     is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
-    value = float(seconds) if isinstance(seconds, Real) and is_number else math.nan
+    try:
+        value = float(seconds) if isinstance(seconds, Real) and is_number else math.nan
+    except OverflowError:
+        value = math.copysign(sys.float_info.max, 1 if seconds > 0 else -1)  # type: ignore[operator]  # it is a number
     if not (value > 0 or (value == 0 and not positive)) or (value == math.inf and not endless):
+        given = value if is_number else repr(seconds)  # a whole number may have too many digits to be shown
         finite = "" if endless else "finite "
-        raise InvalidInput(f"{name} is {seconds!r}: give {finite}seconds {'> 0' if positive else '>= 0'}")
+        raise InvalidInput(f"{name} is {given}: give {finite}seconds {'> 0' if positive else '>= 0'}")
+    return value
+
+
+def set_fields(config: object, **values: object) -> None:
+    """Set fields of a frozen dataclass that is being made."""
+    for name, value in values.items():
+        object.__setattr__(config, name, value)
 
 
 class Loader(Protocol):

@@ -69,8 +69,7 @@ class LeaseDesk:
         """
         if ttl_s is None:
             return Lease(self, ref, timeout_s)
-        check_seconds("ttl_s", ttl_s, endless=True)
-        return KeptLease(self, ref, timeout_s, ttl_s)
+        return KeptLease(self, ref, timeout_s, check_seconds("ttl_s", ttl_s, endless=True))
 
     def lease_set(self, refs: Iterable[ModelRef], timeout_s: float = 30.0) -> LeaseSet:
         """Return a lease on several models at once, all or none; the block's value is a tuple in the refs' order.

@@ -14,6 +14,7 @@ VectorSearchError
     ├── ReplaceOvertaken      a later call that gave the name its meaning was done first
     ├── FallbackExhausted     (ExceptionGroup) it failed on every backend that it was tried on
     ├── OtherVectors          a backend computes something else from the same weights, and was refused
+    ├── KeeperSilent          (TimeoutError) the manager's own thread did not answer in time
     ├── LeaseReused           a lease is for one `with` block
     └── ManagerClosed
 """
@@ -90,18 +91,24 @@ class QuotaExhausted(BudgetExhausted):
 
 
 class LeaseTimeout(LifecycleError, TimeoutError):
-    """The lease was not to be had in time. `waited_for` is "room" or "load"; a load that has begun goes on."""
+    """The lease was not to be had in time. A load that has begun goes on.
+
+    `waited_for` is "room" or "load"; "estimate" if a loader has not told the model's size, "answer" if the manager's
+    own thread has said nothing.
+    """
 
     def __init__(self, names: str, *, timeout_s: float, waited_for: str, holders: tuple[Holder, ...]) -> None:
         self.timeout_s = timeout_s
         self.waited_for = waited_for
         self.holders = holders
-        if waited_for == "room":
-            held = ", ".join(map(str, holders)) or "nobody"
-            hint = f"no room in the budget (held by {held}): raise timeout_s or budget_nbytes"
-        else:
-            hint = "it is still loading: raise timeout_s, or ask again (the load goes on)"
-        super().__init__(f"model {names} was not to be had within {timeout_s:g} s; {hint}")
+        held = ", ".join(map(str, holders)) or "nobody"
+        hints = {
+            "room": f"no room in the budget (held by {held}): raise timeout_s or budget_nbytes",
+            "load": "it is still loading: raise timeout_s, or ask again (the load goes on)",
+            "estimate": "its loader has not told its size: raise timeout_s, or see what its estimate() waits for",
+            "answer": "the manager's own thread has not answered: what holds it?",
+        }
+        super().__init__(f"model {names} was not to be had within {timeout_s:g} s; {hints[waited_for]}")
 
 
 class LoadTooSlow(LeaseTimeout):
@@ -184,6 +191,10 @@ class OtherVectors(LifecycleError):
             f"{ours} gives other answers than {theirs} from the same weights: cosine {cosine:.4f} on the probe, and "
             f"{needed:g} is needed; name one of the two with backend=, and index again what the other has embedded"
         )
+
+
+class KeeperSilent(LifecycleError, TimeoutError):
+    """The manager's own thread did not answer in time: something of the program's holds it, or has killed it."""
 
 
 class LeaseReused(LifecycleError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -135,13 +136,17 @@ class Notifier:
     """Deliver events to hooks, in order, on one thread that starts with the first hook."""
 
     def __init__(self) -> None:
-        # Protects everything below; taken last of all locks, never held while a hook runs.
+        self.renew()
+        self._closed = False
+        self.dropped = 0
+
+    def renew(self) -> None:
+        """Begin without hooks and without a thread: at first, and in a forked child."""
+        # Protects everything here; taken last of all locks, never held while a hook runs.
         self._changed = threading.Condition()
         self._hooks: tuple[Callable[[Event], None], ...] = ()
         self._pending: deque[Event] = deque()
         self._thread: threading.Thread | None = None
-        self._closed = False
-        self.dropped = 0
 
     def subscribe(self, hook: Callable[[Event], None]) -> None:
         """Call `hook` with every event from now on.
@@ -175,7 +180,7 @@ class Notifier:
             self._changed.notify()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout_s)
+            thread.join(min(timeout_s, threading.TIMEOUT_MAX))
 
     def _deliver(self) -> None:
         while True:
@@ -189,4 +194,6 @@ class Notifier:
                 try:
                     hook(event)
                 except BaseException:  # noqa: BLE001 - a hook is foreign code: not even its sys.exit() may stop the others
-                    _log.exception("lifecycle hook %r failed on %r", hook, event)
+                    with suppress(BaseException):  # what it has raised, or a log's handler, is foreign too
+                        _log.exception("lifecycle hook %r failed on %r", hook, event)
+            del event, hooks, hook  # while the thread sleeps, its frame keeps nobody alive

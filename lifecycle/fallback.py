@@ -16,6 +16,7 @@ from backends.errors import InvalidInput
 from backends.fingerprint import AGREEMENT, AGREEMENT_QUANTISED, agreement
 from backends.overtime import Overtime
 from backends.registry import is_transient
+from lifecycle.config import check_seconds
 from lifecycle.errors import FallbackExhausted, OtherVectors
 from lifecycle.events import FellBack
 
@@ -94,7 +95,7 @@ class Chain:
             DeadlineExceeded: it was not done in time.
             VectorSearchError: as `ModelManager.lease`, and whatever the work raises, if it was tried on one backend.
         """
-        until = self.manager.clock() + timeout_s
+        until = self.manager.clock() + check_seconds("timeout_s", timeout_s)
         failed: list[Exception] = []
         left: _Step | None = None
         for step in self._in_turn():

@@ -13,6 +13,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from lifecycle import signals
+from lifecycle.config import MOST
 from lifecycle.states import Job
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class ModelHandle:
         "shut",
         "taken_nbytes",
         "tokens",
+        "warms_up",
         "watched",
     )
 
@@ -56,6 +58,7 @@ class ModelHandle:
         self.generation = generation
         self.model: Any = None
         self.device: str | None = None
+        self.warms_up = False  # whether the model has something to do before it serves; the load's job finds out
         self.shut = True
         self.watched = True
         self.last_used = -math.inf
@@ -102,11 +105,6 @@ class ModelHandle:
         """Return the number of open leases."""
         return len(self.tokens.copy())
 
-    @property
-    def warms_up(self) -> bool:
-        """Return whether the model has something to do before it serves."""
-        return getattr(self.model, "warm_up", None) is not None
-
     def shut_gate(self) -> None:
         """Refuse new leases; from now on `refs` only falls, but for tokens about to be taken back."""
         self.watched = True
@@ -146,8 +144,10 @@ class ModelHandle:
             raise TypeError(f"the loader returned a {type(model).__name__}, which has no close()")
         self.model = model
         nbytes = int(self.model.nbytes)
-        if nbytes < 0:
-            raise ValueError(f"the model's nbytes is {nbytes}: a size can't be negative")
+        if not 0 <= nbytes <= MOST:
+            size = f"{nbytes}: a size can't be negative" if nbytes < 0 else "more than 2^63: that is no size"
+            raise ValueError(f"the model's nbytes is {size}")
+        self.warms_up = getattr(model, "warm_up", None) is not None
         device = getattr(self.model, "device", None)
         self.device = None if device is None else str(device)
         return nbytes

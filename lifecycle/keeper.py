@@ -7,13 +7,16 @@ Backend code runs on worker threads and hooks on the notifier's, so the keeper w
 
 from __future__ import annotations
 
+import math
 import threading
+from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lifecycle import events, signals
 from lifecycle.errors import ModelNotRegistered
 from lifecycle.handle import ModelHandle
-from lifecycle.mailbox import Mailbox
+from lifecycle.mailbox import LONGEST_TIMER_S, LOOK_S, Mailbox, complain
 from lifecycle.residue import Reading, Residue, measure
 from lifecycle.states import Job, State, observe
 from lifecycle.tally import Tally
@@ -26,6 +29,21 @@ if TYPE_CHECKING:
     from lifecycle.names import Instance
     from lifecycle.waiting import Ticket
 
+MOMENT_S = 0.5  # what a call may take beyond the time it was given, so that a time of 0 is enough for an idle model
+_LATE_S = 0.25  # how much longer than its time somebody waits for the thread to say that the time is up
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """Somebody who waits for a state in which something holds, until a time."""
+
+    holds: Callable[[State], bool]
+    until: float
+    over: threading.Event
+
+    def is_over(self, state: State) -> bool:
+        return self.holds(state) or self.until <= state.now
+
 
 class Keeper(Mailbox):
     """Own one `State`. All attributes are written by its thread only; reading `state` is safe anywhere."""
@@ -37,6 +55,7 @@ class Keeper(Mailbox):
         notifier: events.Notifier,
         resident: Callable[[], int | None],
     ) -> None:
+        self.notifier = notifier
         super().__init__()
         self.state = state
         self.residue = Residue()
@@ -46,10 +65,10 @@ class Keeper(Mailbox):
         self.tally = Tally()
         self._clock = clock
         self._resident = resident
-        self.notifier = notifier
+        self._undone: deque[signals.Effect] = deque()
         self._tickets: dict[int, Ticket] = {}
         self._next_ticket = 1
-        self._watches: list[tuple[Callable[[State], bool], threading.Event]] = []
+        self._watches: list[_Watch] = []
         self._workers: list[threading.Thread] = []
 
     # For any thread.
@@ -58,18 +77,33 @@ class Keeper(Mailbox):
         """Have an input happen soon; waits for nothing, takes no lock."""
         self.send(lambda: self.happen(event))
 
-    def wait_until(self, holds: Callable[[State], bool]) -> None:
-        """Wait for a state in which something holds; the state's own deadlines bound the wait."""
-        reached = threading.Event()
-        self.call(lambda: self._watch(holds, reached))
-        reached.wait()
+    def wait_until(self, holds: Callable[[State], bool], until: float = math.inf) -> None:
+        """Wait for a state in which something holds, until a time of the clock."""
+        watch = _Watch(holds, until, threading.Event())
+        self.post(lambda: self._watch(watch))
+        while not watch.over.wait(min(LOOK_S, self._left_s(until))):
+            if self._clock() >= until:
+                self.send(self.tick)
+                watch.over.wait(_LATE_S)
+                break
+            self.post(lambda: self._watch(watch))  # the thread may have died, and the first letter with it
+        if not watch.over.is_set():
+            self.send(lambda: self._unwatch(watch))
 
-    def join(self) -> None:
+    def join(self, until: float = math.inf) -> None:
         """Wait for the threads that have nothing left to do; one that is stuck in backend code is left alone."""
-        for worker in self._workers:
+        for worker in self._workers.copy():
             if worker.name not in self._stuck() and worker is not threading.current_thread():
-                worker.join()
-        self.join_thread()
+                worker.join(self._left_s(until))
+        self.join_thread(self._left_s(until))
+
+    def _left_s(self, until: float) -> float:
+        return max(0.0, min(LONGEST_TIMER_S, until - self._clock()))
+
+    def renew(self) -> None:
+        """Begin anew in a forked child, as `Mailbox.renew`; its hooks are told nothing."""
+        super().renew()
+        self.notifier.renew()
 
     def abandon(self) -> None:
         """Close, since nobody is left who could ask for anything; again is harmless."""
@@ -83,7 +117,7 @@ class Keeper(Mailbox):
 
     def pause_s(self) -> float:
         """Return after how long something happens by itself."""
-        return self.state.next_deadline() - self._clock()
+        return min([self.state.next_deadline(), *(watch.until for watch in self._watches)]) - self._clock()
 
     # For the keeper's thread.
 
@@ -128,15 +162,15 @@ class Keeper(Mailbox):
         for number in old.generations.keys() - new.generations.keys():
             self._forget(number)
         for key in old.models.keys() - new.models.keys():
-            del self.instances[key]
-        for effect in effects:
-            self._carry_out(effect)
+            self.instances.pop(key, None)
+        self._undone.extend(effects)
+        self._carry_out_all()
         for generation in new.generations.values():
             if generation.is_open and (old.shrinking != new.shrinking or self.handles[generation.number].shut):
                 self.publish(self.handles[generation.number])
-        for watch in [watch for watch in self._watches if watch[0](new)]:
+        for watch in [watch for watch in self._watches if watch.is_over(new)]:
             self._watches.remove(watch)
-            watch[1].set()
+            watch.over.set()
 
     def publish_key(self, key: InstanceKey) -> None:
         """Let hits in through every ref of a key, if its instance is open."""
@@ -181,6 +215,17 @@ class Keeper(Mailbox):
         for ref in self.instances[handle.key].refs:
             self.open_handles.pop(ref, None)
 
+    def _carry_out_all(self) -> None:
+        """Carry out every effect, whatever one of them meets; should the thread die here, the next step goes on."""
+        while self._undone:
+            effect = self._undone.popleft()
+            try:
+                self._carry_out(effect)
+            except BaseException as defect:  # noqa: BLE001 - it must cut none of the others short
+                complain("lifecycle keeper could not carry out %r", effect)
+                if isinstance(effect, signals.Start):
+                    self.send_event(signals.JobFailed(effect.generation, defect, loaded=False))
+
     def _carry_out(self, effect: signals.Effect) -> None:
         match effect:
             case signals.Start(number, job):
@@ -190,17 +235,25 @@ class Keeper(Mailbox):
                     self.handles[number] = ModelHandle(key, number, instance.loader, instance.spec, self._on_idle)
                 self._start(number, job)
             case signals.Grant(admission, generations):
-                ticket = self._tickets.pop(admission)
-                self.tally.cold_leases += 1
-                handles = {self.handles[number].key: self.handles[number] for number in generations}
-                ticket.lease.give(tuple(handles[key] for key in ticket.keys))
-                ticket.done.set()
+                self._give(self._tickets.pop(admission), generations)
             case signals.Refuse(admission, why):
                 ticket = self._tickets.pop(admission)
                 ticket.refusal = (why, self.state)
                 ticket.done.set()
             case events.Event():
                 self.announce(effect)
+
+    def _give(self, ticket: Ticket, generations: tuple[int, ...]) -> None:
+        self.tally.cold_leases += 1
+        try:
+            handles = {self.handles[number].key: self.handles[number] for number in generations}
+            ticket.lease.give(tuple(handles[key] for key in ticket.keys))
+        except BaseException as defect:
+            ticket.refusal = defect
+            ticket.lease.release()
+            raise
+        finally:
+            ticket.done.set()
 
     def announce(self, event: events.Event) -> None:
         """Count an event and tell the hooks."""
@@ -212,11 +265,15 @@ class Keeper(Mailbox):
         if handle is not None:
             self.tally.keep(handle)
 
-    def _watch(self, holds: Callable[[State], bool], reached: threading.Event) -> None:
-        if holds(self.state):
-            reached.set()
-        else:
-            self._watches.append((holds, reached))
+    def _watch(self, watch: _Watch) -> None:
+        if watch.is_over(self.state):
+            watch.over.set()
+        elif watch not in self._watches:
+            self._watches.append(watch)
+
+    def _unwatch(self, watch: _Watch) -> None:
+        if watch in self._watches:
+            self._watches.remove(watch)
 
     def _on_idle(self) -> None:
         self.send(self.tick)
@@ -239,7 +296,7 @@ class Keeper(Mailbox):
         self._workers = [other for other in self._workers if other.is_alive()]
         try:
             worker.start()
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             self.send_event(signals.JobFailed(number, error, loaded=handle.model is not None))
         else:
             self._workers.append(worker)
@@ -251,7 +308,11 @@ class Keeper(Mailbox):
         self.send(lambda: self._ended(handle, job, ended, before, after))
 
     def _measure(self, handle: ModelHandle) -> Reading | None:
-        return measure(self._resident, handle.generation, self.state, self.handles.copy())
+        try:
+            return measure(self._resident, handle.generation, self.state, self.handles.copy())
+        except BaseException:  # noqa: BLE001 - what can't be read must not keep the job's end from being told
+            complain("lifecycle could not read the resident memory")
+            return None
 
     def _ended(
         self,
@@ -261,7 +322,8 @@ class Keeper(Mailbox):
         before: Reading | None,
         after: Reading | None,
     ) -> None:
-        charged = self.state.generations[handle.generation].charged_nbytes
+        generation = self.state.generations.get(handle.generation)
+        charged = 0 if generation is None else generation.charged_nbytes
         self.happen(ended)
         if isinstance(ended, signals.JobFailed):
             return

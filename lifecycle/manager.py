@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle import errors, events, report, signals
 from lifecycle.config import InstanceKey, LoadPolicy, ModelRef, Tenant, check_count, check_kind, check_seconds
-from lifecycle.keeper import Keeper
+from lifecycle.keeper import MOMENT_S, Keeper
 from lifecycle.registrar import Registrar
 from lifecycle.residue import resident_nbytes
 from lifecycle.snapshot import Readiness
@@ -90,20 +90,21 @@ class ModelManager(Registrar):
         """Unload the ref's instance, for all refs that share it, and return when its bytes are free.
 
         New leases load a new instance at once; open ones have `drain_timeout_s` to end. With 0 an instance in use is
-        left as it is. Harmless if nothing is loaded.
+        left as it is. Harmless if nothing is loaded. It returns within `drain_timeout_s` and a moment, whatever others
+        have asked for; what isn't done by then (a load, a `close()`, a drain with more time) goes on by itself.
 
         Raises:
-            UnloadTimeout: it was still in use, or its `close()` takes too long (it is then quarantined).
+            UnloadTimeout: it was still in use, loading or closing when the time was up.
             UnloadFailed: its `close()` raised (it is quarantined).
             ModelNotRegistered: there is no such ref.
         """
-        check_seconds("drain_timeout_s", drain_timeout_s)
+        drain_timeout_s = check_seconds("drain_timeout_s", drain_timeout_s)
         key = self.key_of(ref)
         drain_by = self.clock() + drain_timeout_s
-        number = self._keeper.call(lambda: self._ask_to_unload(key, ref, drain_by))
+        number = self._keeper.call(lambda: self._ask_to_unload(key, ref, drain_by), drain_timeout_s + MOMENT_S)
         if number is not None:
-            self._keeper.wait_until(lambda state: not state.is_leaving(number))
-            self._raise_if_quarantined(number)
+            self._keeper.wait_until(lambda state: not state.is_leaving(number), drain_by + MOMENT_S)
+            self._raise_if_there(number)
 
     def _ask_to_unload(self, key: InstanceKey, ref: ModelRef, drain_by: float) -> int | None:
         generations = [g for g in self._keeper.state.generations.values() if g.key == key]
@@ -116,7 +117,7 @@ class ModelManager(Registrar):
             )
         return number
 
-    def _raise_if_quarantined(self, *numbers: int) -> None:
+    def _raise_if_there(self, *numbers: int) -> None:
         for number in numbers:
             generation = self._keeper.state.generations.get(number)
             if generation is not None:
@@ -166,15 +167,17 @@ class ModelManager(Registrar):
         """Refuse new leases and waiting ones, let open ones end, join loads, unload everything; again is harmless.
 
         Raises:
-            UnloadTimeout: a lease, a load or a `close()` was not done within `timeout_s`; all else is unloaded.
+            UnloadTimeout: a lease, a load or a `close()` was not done within `timeout_s`; all else is unloaded, and
+                what is late is unloaded once it ends.
             UnloadFailed: a model's `close()` raised; all else is unloaded.
         """
-        check_seconds("timeout_s", timeout_s)
-        self._keeper.call(lambda: self._keeper.happen(signals.CloseAsked(self.clock() + timeout_s)))
-        self._keeper.wait_until(lambda state: not any(map(state.is_leaving, state.generations)))
-        self._keeper.join()
-        self._notifier.close(timeout_s)
-        self._raise_if_quarantined(*self._keeper.state.generations)
+        timeout_s = check_seconds("timeout_s", timeout_s)
+        close_by = self.clock() + timeout_s
+        self._keeper.call(lambda: self._keeper.happen(signals.CloseAsked(close_by)), timeout_s + MOMENT_S)
+        self._keeper.wait_until(lambda state: not any(map(state.is_leaving, state.generations)), close_by + MOMENT_S)
+        self._keeper.join(close_by + MOMENT_S)
+        self._notifier.close(max(0.0, close_by + MOMENT_S - self.clock()))
+        self._raise_if_there(*self._keeper.state.generations)
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from backends.errors import InvalidInput
 from lifecycle import errors, events, signals
-from lifecycle.config import InstanceKey, LoadPolicy, ModelRef, check_kind, merge_configs
+from lifecycle.config import MOST, InstanceKey, LoadPolicy, ModelRef, check_kind, merge_configs
 
 if TYPE_CHECKING:
     from lifecycle.config import Loader, ModelConfig
@@ -39,14 +39,15 @@ def estimate(ref: ModelRef, spec: Any, loader: Loader) -> int:  # noqa: ANN401 -
 
     Raises:
         LoadFailed: the loader can't say.
-        InvalidInput: what it says is negative.
+        InvalidInput: what it says is negative, or beyond all memory.
     """
     try:
         nbytes = int(loader.estimate(spec))
     except Exception as error:  # a loader is foreign code
         raise errors.LoadFailed(f"'{ref}'", cause=error, retry_after_s=0.0) from error
-    if nbytes < 0:
-        raise InvalidInput(f"model '{ref}': its loader's estimate is {nbytes} bytes")
+    if not 0 <= nbytes <= MOST:
+        size = nbytes if nbytes < 0 else "more than 2^63"
+        raise InvalidInput(f"model '{ref}': its loader's estimate is {size} bytes")
     return nbytes
 
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from backends.deadline import Deadline
+from backends.errors import DeadlineExceeded
+from backends.overtime import Overtime
 from lifecycle.config import ModelConfig, ModelRef, check_kind, check_seconds
 from lifecycle.desk import LeaseDesk
+from lifecycle.errors import LeaseTimeout
+from lifecycle.keeper import MOMENT_S
 from lifecycle.names import Instance, estimate, key_for
 from lifecycle.swap import Swap
 
@@ -70,11 +75,20 @@ class Registrar(LeaseDesk):
             ReplaceOvertaken: a later `replace` was done first, or the ref was forgotten and registered anew.
             ModelNotRegistered, ManagerClosed.
         """
-        loader = loader or self._keeper.call(lambda: self._names.instance_of(ref)).loader
-        key = key_for(spec, loader, key)
+        timeout_s = check_seconds("timeout_s", timeout_s)
+        until = self.clock() + timeout_s
+        by = loader or self._keeper.call(lambda: self._names.instance_of(ref), timeout_s + MOMENT_S).loader
+        beside = Overtime(most=1)  # a loader is foreign code, and may hang
+        try:
+            key, nbytes = beside.run(
+                lambda: (key_for(spec, by, key), estimate(ref, spec, by)), Deadline(until + MOMENT_S, self.clock)
+            )
+        except DeadlineExceeded as exc:
+            raise LeaseTimeout(f"'{ref}'", timeout_s=timeout_s, waited_for="estimate", holders=()) from exc
+        finally:
+            beside.close()
         swap = Swap(self, ref, key, timeout_s)
-        nbytes = estimate(ref, spec, loader)
-        swap.run(self._keeper, self._names, Instance(loader, spec), nbytes, drain_first=drain_first)
+        swap.run(self._keeper, self._names, Instance(by, spec), nbytes, until=until, drain_first=drain_first)
         return key
 
     def unregister(self, ref: ModelRef, *, drain_timeout_s: float = 30.0) -> None:
@@ -86,8 +100,9 @@ class Registrar(LeaseDesk):
         Raises:
             ModelNotRegistered: there is no such ref.
         """
-        check_seconds("drain_timeout_s", drain_timeout_s)
-        self._keeper.call(lambda: self._names.unregister(ref, self.clock() + drain_timeout_s))
+        drain_timeout_s = check_seconds("drain_timeout_s", drain_timeout_s)
+        drain_by = self.clock() + drain_timeout_s
+        self._keeper.call(lambda: self._names.unregister(ref, drain_by), drain_timeout_s + MOMENT_S)
 
     def pin(self, ref: ModelRef) -> None:
         """Keep what a ref means from being evicted or expiring; it is not loaded by that, and other refs' pins stay.

@@ -21,7 +21,7 @@ from lifecycle.errors import (
     format_nbytes,
 )
 from lifecycle.snapshot import ManagerSnapshot, ModelStatus, Waiter
-from lifecycle.states import Generation, Phase, State
+from lifecycle.states import Generation, Job, Phase, State
 from lifecycle.tenants import share
 
 if TYPE_CHECKING:
@@ -135,11 +135,19 @@ def _not_queued(
 
 
 def unload_error(keeper: Keeper, generation: Generation) -> LifecycleError:
-    """Return the error that tells why a generation that should be gone is quarantined."""
+    """Return the error that tells why a generation that should be gone is still there."""
     name, size = name_of(keeper, generation.key), format_nbytes(generation.charged_nbytes)
     if generation.is_lost:
         return UnloadFailed(f"model {name}: close() raised {generation.error!r}; its {size} stay charged")
-    why = f"{generation.refs} leases are open" if generation.job is None else f"{generation.error}"
+    match generation:
+        case Generation(error=BaseException() as error):
+            why = f"{error}"
+        case Generation(job=None, phase=phase) if phase is Phase.RESERVED:
+            why = "its load has not begun"
+        case Generation(job=Job(value=job)):
+            why = f"its {job} has not returned"
+        case _:
+            why = f"{generation.refs} leases are open"
     return UnloadTimeout(f"model {name} is still there: {why}; its {size} stay charged until it is gone")
 
 

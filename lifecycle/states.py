@@ -18,7 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Literal, get_args
 
 from backends.errors import InvalidInput
-from lifecycle.config import check_count, check_seconds
+from lifecycle.config import check_count, check_seconds, set_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -72,14 +72,17 @@ class Limits:
     eviction: Eviction = "lru"
 
     def __post_init__(self) -> None:
-        check_count("budget_nbytes", self.budget_nbytes)
-        check_count("max_parallel_loads", self.max_parallel_loads, least=1)
+        set_fields(
+            self,
+            budget_nbytes=check_count("budget_nbytes", self.budget_nbytes),
+            max_parallel_loads=check_count("max_parallel_loads", self.max_parallel_loads, least=1),
+            unload_timeout_s=check_seconds("unload_timeout_s", self.unload_timeout_s, positive=True),
+            backoff_s=check_seconds("backoff_s", self.backoff_s, positive=True),
+            backoff_cap_s=check_seconds("backoff_cap_s", self.backoff_cap_s),
+            ageing_s=check_seconds("ageing_s", self.ageing_s, endless=True),
+        )
         if self.max_waiters is not None:
-            check_count("max_waiters", self.max_waiters, least=1)
-        check_seconds("unload_timeout_s", self.unload_timeout_s, positive=True)
-        check_seconds("backoff_s", self.backoff_s, positive=True)
-        check_seconds("backoff_cap_s", self.backoff_cap_s)
-        check_seconds("ageing_s", self.ageing_s, endless=True)
+            set_fields(self, max_waiters=check_count("max_waiters", self.max_waiters, least=1))
         if self.eviction not in get_args(Eviction):
             raise InvalidInput(f"eviction is {self.eviction!r}: give one of {get_args(Eviction)}")
         if self.backoff_cap_s < self.backoff_s:

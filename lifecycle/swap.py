@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import BudgetExhausted
+from lifecycle.keeper import MOMENT_S
 from lifecycle.lease import LeaseSet
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from lifecycle.config import InstanceKey, ModelRef
@@ -52,21 +54,26 @@ class Swap(LeaseSet):
         self._code, self._instruction = frame.f_code, frame.f_lasti
         return False
 
-    def run(self, keeper: Keeper, names: Names, instance: Instance, nbytes: int, *, drain_first: bool) -> None:
+    def run(
+        self, keeper: Keeper, names: Names, instance: Instance, nbytes: int, *, until: float, drain_first: bool
+    ) -> None:
         """Swap, or raise and leave the ref as it was. The old instance's leases get as long as the load was given."""
-        timeout_s, until = self.timeout_s, self._desk.clock() + self.timeout_s
+        timeout_s, clock = self.timeout_s, self._desk.clock
+
+        def ask(function: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the function returns
+            return keeper.call(function, max(0.0, until - clock()) + MOMENT_S)
+
         try:
-            keeper.call(lambda: names.offer(self, instance, nbytes))
-            self._load(until, drain_first=drain_first and not self._is_shared(keeper, names))
-            keeper.call(lambda: names.point(self, self._desk.clock() + timeout_s))
+            ask(lambda: names.offer(self, instance, nbytes))
+            is_shared = drain_first and ask(lambda: len(names.instance_of(self.ref).refs) > 1)
+            self._load(until, drain_first=drain_first and not is_shared)
+            ask(lambda: names.point(self, clock() + timeout_s))
         finally:
             self.release()
-            keeper.send(lambda: names.end(self, self._desk.clock() + timeout_s))
-
-    def _is_shared(self, keeper: Keeper, names: Names) -> bool:
-        return bool(keeper.call(lambda: len(names.instance_of(self.ref).refs) > 1))
+            keeper.send(lambda: names.end(self, clock() + timeout_s))
 
     def _load(self, until: float, *, drain_first: bool) -> None:
+        self.timeout_s = min(self.timeout_s, max(0.0, until - self._desk.clock()))
         try:
             self.__enter__()
         except BudgetExhausted:

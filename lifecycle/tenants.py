@@ -8,7 +8,6 @@ together, those in use or loading before idle ones; nobody else's load may drive
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from lifecycle import policy
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 def share(model: Model, nbytes: int, tenant: str) -> int:
     """Return a tenant's part of the bytes of an instance of this model."""
-    return math.ceil(nbytes / len(model.tenants)) if tenant in model.tenants else 0
+    return -(-nbytes // len(model.tenants)) if tenant in model.tenants else 0
 
 
 def charged(draft: Draft, tenant: str, claims: Collection[int] | None = None) -> int:

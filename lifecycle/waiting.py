@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from lifecycle import report
 from lifecycle.config import check_seconds
+from lifecycle.errors import LeaseTimeout
+from lifecycle.mailbox import LOOK_S
 
 if TYPE_CHECKING:
     import threading
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from lifecycle.lease import LeaseBase
     from lifecycle.states import State
 
-_LONGEST_NAP_S = 1.0  # a Ctrl-C that comes just before a thread falls asleep is noticed when it wakes
+_MOST_LATE_LOOKS = 5  # once the time is up; then whoever waits goes without an answer
 
 
 @dataclass(slots=True)
@@ -48,12 +50,13 @@ class Wait:
     """
 
     def __init__(self, keeper: Keeper, clock: Callable[[], float], lease: LeaseBase, done: threading.Event) -> None:
-        check_seconds("timeout_s", lease.timeout_s)
+        lease.timeout_s = check_seconds("timeout_s", lease.timeout_s)
         self._keeper = keeper
         self._clock = clock
         self._ticket = Ticket(lease, done, keys=lease.keys)
         self._since = clock()
         self._deadline = self._since + lease.timeout_s
+        self._late_looks = 0
 
     def begin(self) -> None:
         """Send the request."""
@@ -68,12 +71,22 @@ class Wait:
             raise
 
     def nap_s(self) -> float:
-        """Return how long to sleep before looking again; once the time is up, let the keeper notice."""
+        """Return how long to sleep before looking again; once the time is up, let the keeper notice.
+
+        Raises:
+            LeaseTimeout: the time is up, and the keeper says nothing.
+        """
+        self._keeper.revive()
         left = self._deadline - self._clock()
         if left > 0:
-            return min(left, _LONGEST_NAP_S)
+            return min(left, LOOK_S)
+        if self._late_looks == _MOST_LATE_LOOKS:
+            lease = self._ticket.lease
+            names = " + ".join(f"'{ref}'" for ref in lease.refs)
+            raise LeaseTimeout(names, timeout_s=lease.timeout_s, waited_for="answer", holders=())
+        self._late_looks += 1
         self._keeper.send(self._keeper.tick)
-        return _LONGEST_NAP_S
+        return LOOK_S
 
     def withdraw(self) -> None:
         """Give the request up, and return whatever it may have been given; waits for nothing, takes no lock."""

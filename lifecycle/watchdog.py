@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle.config import InstanceKey, check_seconds
 from lifecycle.events import Stalled
+from lifecycle.mailbox import LONGEST_TIMER_S
 from lifecycle.snapshot import Counters
 
 if TYPE_CHECKING:
@@ -63,9 +64,8 @@ class Watchdog:
     def __init__(
         self, manager: ModelManager, *, stall_s: float = 60.0, report: Callable[[Stall], object] | None = None
     ) -> None:
-        check_seconds("stall_s", stall_s, positive=True)
         self._manager = manager
-        self._stall_s = stall_s
+        self._stall_s = check_seconds("stall_s", stall_s, positive=True)
         self._report = report
         self._moved_at = 0.0
         self._seen: Hashable = None
@@ -139,7 +139,7 @@ class Watchdog:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._stall_s / _CHECKS_PER_STALL):
+        while not self._stopped.wait(min(self._stall_s / _CHECKS_PER_STALL, LONGEST_TIMER_S)):
             try:
                 self.check()
             except BaseException:  # noqa: BLE001 - `report` is the caller's code: what it raises must not end the watch

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from lifecycle_fakes import COLD, Bench, Call, FakeClock, FakeLoader, FakeSpec
 
+from backends.deadline import Deadline
 from backends.errors import InvalidInput
+from backends.overtime import Overtime
 from lifecycle import BudgetExhausted, InstanceKey, LeaseTimeout, LoadFailed, ModelConfig, ModelManager, ModelRef
-from lifecycle.events import ModelReady
+from lifecycle.events import ModelReady, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -220,6 +222,32 @@ def test_models_are_unloaded_when_a_manager_is_dropped() -> None:
     assert loader.done["A", "close"] == 1
 
 
+@pytest.mark.parametrize("order", ["set_budget", "subscribe", "overtime"])
+def test_dropped_manager_goes_when_its_last_letter_spoke_of_it(order: str) -> None:
+    """L6: no idle worker's frame keeps what it was last given, so nobody who is dropped is kept alive by that."""
+    loader = FakeLoader()
+    manager = ModelManager(1, clock=FakeClock(), resident=lambda: None)
+    manager.register(A, SPEC, loader)
+    told = threading.Event()
+    overtime = Overtime()
+    if order == "set_budget":
+        manager.set_budget(2)
+    elif order == "subscribe":
+        manager.subscribe(lambda _event: told.set())
+        manager.announce(Stalled(InstanceKey("", ""), 0, manager))  # type: ignore[arg-type]  # what an event speaks of
+        assert told.wait(30.0)
+    else:
+        overtime.run(manager.reap, Deadline.after(30.0))
+    gone = weakref.ref(manager)
+    del manager
+    for _ in range(1000):  # the worker may be about to put its letter down
+        gc.collect()
+        if gone() is None:
+            break
+    overtime.close()
+    assert gone() is None
+
+
 FORKING = """
 import os
 from lifecycle import InstanceKey, ModelManager, ModelRef
@@ -240,6 +268,9 @@ for ref in refs:
     manager.register(ref, ref.name, Words(), key=InstanceKey(ref.name, "words"))
 with manager.lease(refs[0]):
     pass
+manager.subscribe(lambda event: None)
+keeper = manager._keeper
+BUSY
 child = os.fork()
 if not child:
     with manager.lease_set(refs, 20.0) as models:
@@ -250,11 +281,35 @@ manager.close()
 """
 
 
+BUSY = """
+import queue, threading
+class Dead(queue.SimpleQueue):  # what another thread was about to write when the process was forked
+    def put(self, item): threading.Event().wait()
+locks = keeper._starting, manager._notifier._changed
+for lock in locks:
+    lock.acquire()
+real, keeper._mail = keeper._mail, Dead()
+"""
+PARENT = """
+assert os.waitpid(child, 0)[1] == 0
+keeper._mail = real
+for lock in locks:
+    lock.release()
+"""
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="fork is a POSIX call")
-def test_forked_child_is_served_when_nothing_was_loading() -> None:
-    """A child finds what its parent had loaded, and loads more by a thread of its own."""
+@pytest.mark.parametrize("busy", [False, True])
+def test_forked_child_is_served_when_nothing_was_loading(busy: bool) -> None:  # noqa: FBT001 - parametrized
+    """A child finds what its parent had loaded, and loads more by a thread of its own.
+
+    L9: also if other threads were in the middle of the queue, or held a lock, when it was forked.
+    """
     # In a process of its own: this one may hold a runtime's threads by now, with which a fork is not safe.
-    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=False, timeout=60)
+    code = FORKING.replace("BUSY\n", BUSY * busy)
+    if busy:
+        code = code.replace("assert os.waitpid(child, 0)[1] == 0\n", PARENT)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert (done.stdout.split(), done.returncode) == (["A", "B"], 0), done.stderr
 
 
