@@ -104,12 +104,14 @@ class ModelSpec:
 class TokenBatch:
     """One rectangular batch: `input_ids`, `attention_mask`, `token_type_ids`, each int64[n, length].
 
-    Rows shorter than `length` are padded on the right; their mask is 0 there.
+    Rows shorter than `length` are padded on the right, with `pad_id`; their mask is 0 there. Whoever pads further does
+    so with `pad_id` too: a model that reads its score at the last token may know that by its id alone.
     """
 
     input_ids: NDArray[np.int64]
     attention_mask: NDArray[np.int64]
     token_type_ids: NDArray[np.int64]
+    pad_id: int = 0
 
     @property
     def shape(self) -> tuple[int, int]:

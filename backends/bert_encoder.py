@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.nn.functional as F  # noqa: N812  (its name everywhere)
 
+from backends.architectures import OFFSET_POSITIONS, padding_of, unread
 from backends.errors import InvalidModel
-from backends.torch_backend import OFFSET_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,8 +29,12 @@ class BertEncoder:
     With `first_only`, the last layer computes the first token alone: all that a classifier or CLS pooling reads.
 
     Raises:
-        InvalidModel: a weight is missing that config.json's architecture has.
+        InvalidModel: a weight is missing that config.json's architecture has, or is there that it hasn't, or one is of
+            another size than it says.
     """
+
+    pad_id = None
+    sees_padding = False
 
     def __init__(
         self,
@@ -44,7 +48,11 @@ class BertEncoder:
         self.first_only = first_only or classify
         self._heads = int(config["num_attention_heads"])
         self._epsilon = float(config.get("layer_norm_eps", 1e-12))
-        self._offset_by = config.get("pad_token_id", 1) if config["model_type"] in OFFSET_POSITIONS else None
+        self._offset_by = padding_of(config)
+        if self._offset_by is None and config["model_type"] in OFFSET_POSITIONS:
+            raise InvalidModel(
+                "config.json gives no pad_token_id, which positions are counted from in its architecture"
+            )
         take = _Taken(weights, like)
         kinds = ("word", "position", "token_type")
         self._words, self._positions, self._types = (
@@ -53,12 +61,15 @@ class BertEncoder:
         self._norm = take.norm("embeddings.LayerNorm")
         self._layers = [_Layer.read(take, f"encoder.layer.{i}") for i in range(int(config["num_hidden_layers"]))]
         self._head = take.head() if classify else None
+        take.check_rest(classify=classify)
+        self._check_sizes(config)
+        self.vocabulary, self.type_vocabulary = len(self._words), len(self._types)
         self.nbytes = take.nbytes
 
     def __call__(self, ids: Tensor, mask: Tensor | None, types: Tensor) -> Tensor:
         """Return [n, length, dim], [n, 1, dim] with `first_only`, or logits [n]; see `torch_model.Encoder`."""
         x = F.embedding(ids, self._words) + F.embedding(self._position_ids(ids), self._positions)
-        x += F.embedding(types.clamp_max(len(self._types) - 1), self._types)
+        x += F.embedding(types, self._types)
         x = F.layer_norm(x, x.shape[-1:], *self._norm, self._epsilon)
         bias = None
         if mask is not None:
@@ -72,6 +83,22 @@ class BertEncoder:
         dense, out = self._head
         logits: Tensor = F.linear(torch.tanh(F.linear(x[:, 0].float(), *dense)), *out)
         return logits[:, 0]
+
+    def _check_sizes(self, config: Mapping[str, Any]) -> None:
+        """Compare the weights with what config.json says of their sizes, as far as it does."""
+        found = {
+            "vocab_size": len(self._words),
+            "max_position_embeddings": len(self._positions),
+            "type_vocab_size": len(self._types),
+            "hidden_size": self._words.shape[1],
+        }
+        differing = {key: (config[key], size) for key, size in found.items() if config.get(key, size) != size}
+        if differing:
+            raise InvalidModel(
+                "; ".join(
+                    f"config.json says {key} {said}, the weights have {size}" for key, (said, size) in differing.items()
+                )
+            )
 
     def _position_ids(self, ids: Tensor) -> Tensor:
         if self._offset_by is None:
@@ -177,7 +204,17 @@ class _Taken:
         self._linear = _PackedLinear if like.device.type == "cpu" and _packs(like.dtype) else _Linear
         # A classifier's file has the encoder's weights under the family's name.
         self._prefix = next((p for p in ("", "bert.", "roberta.") if f"{p}{_FIRST}" in weights), "")
+        self._read: set[str] = set()
         self.nbytes = 0
+
+    def check_rest(self, *, classify: bool) -> None:
+        """Raise `InvalidModel` if weights that the encoder must read were not read."""
+        rest = (name.removeprefix(self._prefix) for name in self._weights.keys() - self._read)
+        if unused := unread(rest, classify=classify):
+            raise InvalidModel(
+                f"the weights {unused[:3]} ({len(unused)} in all) are not used by the architecture of config.json: "
+                "they belong to another model than it describes"
+            )
 
     def table(self, name: str) -> Tensor:
         return self._take(f"{self._prefix}{name}")
@@ -207,6 +244,7 @@ class _Taken:
     def _take(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
         if name not in self._weights:
             raise InvalidModel(f"the weights hold no tensor {name!r}, which config.json's architecture has")
+        self._read.add(name)
         # A copy, not a view of the mapped file: a file that shrinks below a map ends the process.
         made = self._weights[name].to(self._like.device, dtype or self._like.dtype, copy=True)
         self.nbytes += made.nbytes

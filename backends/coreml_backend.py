@@ -134,7 +134,7 @@ class CoreMLModel:
             if self._open is None:
                 raise InferenceError(f"model {self._spec.name!r} is closed")
             program, inputs = self._open(*shape)
-            feeds = {name: np.zeros(shape, np.int32) for name in inputs}
+            feeds = {name: np.full(shape, batch.pad_id if name == "input_ids" else 0, np.int32) for name in inputs}
             for name, padded in feeds.items():
                 rows = getattr(batch, name)[start : start + shape[0]]
                 padded[: rows.shape[0], : rows.shape[1]] = rows

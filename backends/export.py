@@ -19,6 +19,7 @@ from backends import catalogue, graph, signature
 from backends.base import TokenBatch
 from backends.errors import InvalidInput, InvalidModel, MissingExtra
 from backends.folder import read_folder
+from backends.onnx_backend import runtime_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +116,8 @@ def _encoder(folder: Path, spec: ModelSpec) -> Any:  # noqa: ANN401  (imported w
         from backends.transformers_encoder import TransformersEncoder  # noqa: PLC0415  (as above)
     except ImportError as exc:
         raise MissingExtra("an export needs PyTorch: pip install 'vectorsearch[torch]'") from exc
-    return TransformersEncoder(folder, like=torch.empty(0), classify=spec.task == "cross-encode", plain=True)
+    classify = spec.task == "cross-encode"
+    return TransformersEncoder(folder, like=torch.empty(0), classify=classify, plain=True, longest=spec.max_length)
 
 
 def _compare(spec: ModelSpec, path: Path, encoder: Any) -> float:  # noqa: ANN401  (see _encoder)
@@ -127,15 +129,21 @@ def _compare(spec: ModelSpec, path: Path, encoder: Any) -> float:  # noqa: ANN40
     import onnxruntime  # noqa: PLC0415  (heavy: only where a model is exported)
     import torch  # noqa: PLC0415  (as above)
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     found = signature.read(path)
     if found is None:
         raise MissingExtra("an export needs the onnx package: pip install onnx")
     chosen = signature.choose_output(found.outputs, task=spec.task, pooling=spec.pooling, model=spec.name).name
+    try:
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except runtime_errors() as exc:
+        raise InvalidModel(f"ONNX Runtime can't load the exported {spec.name!r}: {exc}") from exc
     worst = 0.0
-    for batch in _batches(spec, encoder.vocabulary):
+    for batch in _batches(spec, encoder):
         feeds = {name: getattr(batch, name) for name in found.inputs}
-        ours = np.asarray(session.run([chosen], feeds)[0], np.float32)
+        try:
+            ours = np.asarray(session.run([chosen], feeds)[0], np.float32)
+        except runtime_errors() as exc:
+            raise InvalidModel(f"the exported {spec.name!r} fails on a batch of {batch.shape}: {exc}") from exc
         with torch.inference_mode():
             parts = (batch.input_ids, batch.attention_mask.astype(np.bool_), batch.token_type_ids)
             theirs = encoder(*map(torch.from_numpy, parts)).numpy()
@@ -152,9 +160,11 @@ def _difference(ours: NDArray[np.float32], theirs: NDArray[np.float32], mask: ND
     return float(np.abs(ours[real] - theirs[real]).max()) / scale
 
 
-def _batches(spec: ModelSpec, vocabulary: int) -> list[TokenBatch]:
-    """Return batches of unlike shapes, ragged and padded with zeros: one row, several, and one of full length."""
+def _batches(spec: ModelSpec, encoder: Any) -> list[TokenBatch]:  # noqa: ANN401  (see _encoder)
+    """Return batches of unlike shapes, ragged and padded: one row, several, and one of full length."""
     rng = np.random.default_rng(0)
+    pad_id = encoder.pad_id or 0
+    has_types = spec.task == "cross-encode" and encoder.type_vocabulary > 1
     made = []
     for longest, others in (
         (5, ()),
@@ -163,8 +173,9 @@ def _batches(spec: ModelSpec, vocabulary: int) -> list[TokenBatch]:
     ):
         lengths = np.array([longest, *others])
         mask = (np.arange(longest) < lengths[:, None]).astype(np.int64)
-        types = (np.arange(longest) >= lengths[:, None] // 2) * mask if spec.task == "cross-encode" else 0 * mask
-        made.append(TokenBatch(rng.integers(0, vocabulary, mask.shape) * mask, mask, types))
+        types = (np.arange(longest) >= lengths[:, None] // 2) * mask if has_types else 0 * mask
+        ids = np.where(mask > 0, rng.integers(0, encoder.vocabulary, mask.shape), pad_id)
+        made.append(TokenBatch(ids, mask, types, pad_id))
     return made
 
 

@@ -223,7 +223,8 @@ class JaxModel:
         trim()
 
     def _run(self, batch: TokenBatch, taken: slice, shape: tuple[int, int]) -> NDArray[np.float32]:
-        feeds = {name: _padded(getattr(batch, name)[taken], shape) for name in signature.FED}
+        feeds = {name: _padded(getattr(batch, name)[taken], shape) for name in ("attention_mask", "token_type_ids")}
+        feeds["input_ids"] = _padded(batch.input_ids[taken], shape, batch.pad_id)
         n = taken.stop - taken.start
         feeds["attention_mask"][n:, 0] = 1  # a row without any token has no mean
         with self._turns:
@@ -232,7 +233,7 @@ class JaxModel:
             return self._programs.run(feeds)[:n]
 
 
-def _padded(values: NDArray[np.int64], shape: tuple[int, int]) -> NDArray[np.int32]:
-    padded = np.zeros(shape, np.int32)
+def _padded(values: NDArray[np.int64], shape: tuple[int, int], value: int = 0) -> NDArray[np.int32]:
+    padded = np.full(shape, value, np.int32)
     padded[: values.shape[0], : values.shape[1]] = values
     return padded

@@ -72,7 +72,7 @@ class OnnxBackend:
             session = onnxruntime.InferenceSession(
                 str(path), _session_options(onnxruntime), providers=["CPUExecutionProvider"]
             )
-        except _runtime_errors() as exc:
+        except runtime_errors() as exc:
             if _is_out_of_memory(exc):
                 raise TransientBackendError(f"no memory to load model {spec.name!r}: {exc}") from exc
             raise InvalidModel(f"ONNX Runtime can't load {path}: {exc}") from exc
@@ -160,7 +160,7 @@ class OnnxModel:
             options = _run_options()
             with _alarm.set(deadline.left_s, lambda: setattr(options, "terminate", True)):
                 return session.run([self._output], feeds, options)[0]
-        except _runtime_errors() as exc:
+        except runtime_errors() as exc:
             if deadline is not None and not deadline.left_s:
                 raise DeadlineExceeded(
                     f"model {self._spec.name!r} was stopped in a batch of {shape}: the time was up; give it more"
@@ -198,7 +198,7 @@ def _device_of(provider: str) -> str:
     return {"CUDAExecutionProvider": "cuda", "TensorrtExecutionProvider": "cuda"}.get(provider, "cpu")
 
 
-def _runtime_errors() -> tuple[type[Exception], ...]:
+def runtime_errors() -> tuple[type[Exception], ...]:
     """Return what the runtime raises: its own exception types have no common base."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state  # noqa: PLC0415  (heavy: loaded by now)
 

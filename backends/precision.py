@@ -6,6 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+from backends.errors import TransientBackendError
 from backends.fingerprint import AGREEMENT, agreement
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def choose_precision(
     *,
     discard: Callable[[T], object] = lambda _: None,
 ) -> tuple[T, str]:
-    """Return a model in bfloat16, or in float32 if that gives other answers, and which it is; compared once per key.
+    """Return a model in bfloat16, or in float32 if that fails or gives other answers, and which; compared once per key.
 
     `load` makes the model in a precision, `answers` are those to a few rows, and `discard` frees the one not taken.
     """
@@ -49,11 +50,20 @@ def choose_precision(
         agrees = _agreed.get(key)
     if agrees is False:
         return load("float32"), "float32"
-    fast = load("bfloat16")
-    if agrees:
-        return fast, "bfloat16"
+    try:
+        fast = load("bfloat16")
+        if agrees:
+            return fast, "bfloat16"
+        found = answers(fast)
+    except (TransientBackendError, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001  (an architecture's own code: some compute in float32 only, and fail in many ways)
+        exact = load("float32")  # which fails too, and says so, if bfloat16 wasn't the reason
+        with _lock:
+            _agreed[key] = False
+        return exact, "float32"
     exact = load("float32")
-    agrees = agreement(answers(fast), answers(exact)) >= AGREEMENT
+    agrees = agreement(found, answers(exact)) >= AGREEMENT
     with _lock:
         _agreed[key] = agrees
     discard(exact if agrees else fast)

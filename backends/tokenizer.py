@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from backends.errors import InferenceError, InvalidInput, InvalidModel, MissingExtra
+from backends.errors import InferenceError, InvalidInput, InvalidModel, MissingExtra, VectorSearchError
 from backends.tokenizer_growth import growth_of
+from backends.tokenizer_settings import TokenizerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,7 +70,7 @@ class SuppliesTokenizer(Protocol):
 
 
 class FolderTokenizer:
-    """The `tokenizer.json` of a model's folder.
+    """The `tokenizer.json` of a model's folder, with what the files beside it say of it.
 
     The file's own padding and truncation are switched off once, here, and lengths are cut on each encoding, so
     that no call changes state that another thread reads.
@@ -96,6 +97,7 @@ class FolderTokenizer:
         except Exception as exc:
             raise InvalidModel(f"{path} is not a tokenizer that this version of tokenizers can read: {exc}") from exc
         self._characters_per_token = max(1, int(CHARACTERS_PER_TOKEN / growth))
+        self._settings = TokenizerSettings.read(path.parent)
         self._pad_id = self._find_pad_id()
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
@@ -105,17 +107,19 @@ class FolderTokenizer:
         """Return one row per text; see `Tokenizer.texts`."""
         room = self._room(max_length, pair=False)
         encoded = [self._encode(text, room) for text in texts]
-        return self._rows([self._tokenizer.post_process(e) for e, _ in encoded], [cut for _, cut in encoded])
+        return self._rows([self._completed(e) for e, _ in encoded], [cut for _, cut in encoded])
 
     def pairs(self, query: str, texts: Sequence[str], max_length: int) -> TokenRows:
         """Return one row per (query, text); see `Tokenizer.pairs`."""
         room = self._room(max_length, pair=True)
         asked, query_cut = self._encode(query, room - min(DOCUMENT_TOKENS, room // 4))
         encoded = [self._encode(text, room - len(asked.ids)) for text in texts]
-        joined = [self._tokenizer.post_process(asked, e) for e, _ in encoded]
+        joined = [self._completed(asked, e) for e, _ in encoded]
         return self._rows(joined, [query_cut or cut for _, cut in encoded])
 
     def _find_pad_id(self) -> int:
+        if self._settings.pad_id is not None:
+            return self._settings.pad_id
         if self._tokenizer.padding:
             return int(self._tokenizer.padding["pad_id"])
         known = (self._tokenizer.token_to_id(token) for token in ("[PAD]", "<pad>"))
@@ -132,24 +136,47 @@ class FolderTokenizer:
         """Return the encoding, cut to `room` tokens, and whether anything was cut."""
         limit = room * self._characters_per_token
         while True:
-            # A megabyte of text is not tokenised to keep 500 tokens of it. The cut falls on a space where there is
-            # one, so that the tokens before it are those of the whole text.
-            part = text if len(text) <= limit else text[: text.rfind(" ", limit // 2, limit) + 1 or limit]
-            encoding = _translated(
-                functools.partial(self._tokenizer.encode, to_unicode(part), add_special_tokens=False)
-            )
+            part = text if len(text) <= limit else self._kept(text, limit)
+            encoding = _told(functools.partial(self._tokenizer.encode, to_unicode(part), add_special_tokens=False))
             if len(encoding.ids) > room:
-                encoding.truncate(room)
+                encoding.truncate(room, direction="left" if self._settings.cuts_head else "right")
                 return encoding, True
             if len(part) == len(text):
                 return encoding, False
             limit *= 4  # few tokens in many characters (blanks, one endless word): look further
 
+    def _kept(self, text: str, limit: int) -> str:
+        """Return the end of a long text that is kept, of about `limit` characters.
+
+        A megabyte of text is not tokenised to keep 500 tokens of it. The cut falls on a space where there is one, so
+        that the tokens that are kept are those of the whole text.
+        """
+        if self._settings.cuts_head:
+            space = text.find(" ", len(text) - limit, len(text) - limit // 2)
+            return text[space if space >= 0 else len(text) - limit :]
+        return text[: text.rfind(" ", limit // 2, limit) + 1 or limit]
+
+    def _completed(self, *encodings: Any) -> Any:  # noqa: ANN401  (the package's encodings)
+        """Return one encoding, or a pair of them, with the tokens that the model's template adds."""
+        return _told(functools.partial(self._tokenizer.post_process, *encodings))
+
     def _rows(self, encodings: Sequence[Any], truncated: Sequence[bool]) -> TokenRows:
         # A tokenizer without special tokens gives nothing for an empty text; a row needs one token.
         ids = [encoding.ids or [self._pad_id] for encoding in encodings]
-        types = [encoding.type_ids or [0] for encoding in encodings]
+        types = [
+            (self._settings.has_types and e.type_ids) or [0] * len(row) for e, row in zip(encodings, ids, strict=True)
+        ]
         return TokenRows(ids, types, np.array(truncated, np.bool_), self._pad_id)
+
+
+def _told(work: Callable[[], _T]) -> _T:
+    """Return `work()`; what the package raises, such as for a word that is no token, becomes an error of ours."""
+    try:
+        return _translated(work)
+    except VectorSearchError:
+        raise
+    except Exception as exc:  # the package raises bare Exception
+        raise InferenceError(f"the tokenizer failed: {exc}") from exc
 
 
 def _translated(work: Callable[[], _T]) -> _T:

@@ -13,9 +13,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backends.architectures import WRITTEN_OUT
 from backends.base import Serves
 from backends.entries import ENTRIES
-from backends.errors import InvalidModel, MissingExtra, TransientBackendError
+from backends.errors import InvalidModel, MissingExtra, TransientBackendError, VectorSearchError
 from backends.memory import trim
 from backends.portable import is_packed
 from backends.precision import choose_precision
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from backends.torch_model import Encoder
 
 SAFETENSORS = "model.safetensors"
-OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert")  # these count positions from the padding's id on
-WRITTEN_OUT = ("bert", *OFFSET_POSITIONS)  # families that `bert_encoder` computes
 FLOATS_FACTOR = 4  # of an 8-bit file's bytes
 PART_TOKENS = 1024  # of one core's part of a batch
 # Measured with ragged batches of every length (README.md, PyTorch): activations and the threads' heaps, and kernels.
@@ -103,7 +102,9 @@ class TorchBackend:
             undo.callback(workers.close)
             try:
                 encoder, name = workers.submit(functools.partial(self._build, spec, device)).result()
-            except (RuntimeError, MemoryError, ImportError, ValueError, TypeError, KeyError) as exc:
+            except VectorSearchError:
+                raise
+            except Exception as exc:  # an architecture's own code raises anything
                 if is_out_of_memory(exc):
                     raise TransientBackendError(f"no memory to load model {spec.name!r} on {device}: {exc}") from exc
                 raise InvalidModel(f"PyTorch can't load {spec.folder}: {type(exc).__name__}: {exc}") from exc
@@ -121,9 +122,10 @@ class TorchBackend:
             return make(name), name
         if not _has_safetensors(spec):  # loading compares it with the graph itself
             return make("bfloat16"), "bfloat16"
-        ids = torch_precision.any_rows(int(_config(spec.folder).get("vocab_size", 1000)), device)
         return choose_precision(
-            (spec.digest, device.type), make, lambda encoder: torch_precision.answers_of(encoder, ids)
+            (spec.digest, device.type),
+            make,
+            lambda encoder: torch_precision.answers_of(encoder, device, longest=spec.max_length),
         )
 
 
@@ -148,7 +150,7 @@ def _encoder(spec: ModelSpec, device: torch.device, precision: str) -> Encoder:
             return write_out(load_file(spec.folder / SAFETENSORS))
         from backends.transformers_encoder import TransformersEncoder  # noqa: PLC0415  (imports transformers)
 
-        return TransformersEncoder(spec.folder, like=like, classify=classify)
+        return TransformersEncoder(spec.folder, like=like, classify=classify, longest=spec.max_length)
     except (OSError, SafetensorError) as exc:
         raise InvalidModel(f"{spec.folder / SAFETENSORS} can't be read: {exc}") from exc
 
@@ -192,10 +194,16 @@ def _config(folder: Path) -> Mapping[str, Any]:
 
 
 def _is_known(architecture: str) -> bool:
-    """Return whether the installed transformers has this architecture, without importing it."""
+    """Return whether the installed transformers has this architecture, without importing it if its name tells."""
     package = importlib.util.find_spec("transformers")
     places = (package.submodule_search_locations if package else None) or ()
-    return any((Path(place) / "models" / architecture.replace("-", "_")).is_dir() for place in places)
+    if any((Path(place) / "models" / architecture.replace("-", "_")).is_dir() for place in places):
+        return True
+    # Several architectures may lie in one folder, under another name: data2vec-text, gemma3_text.
+    from transformers.models.auto import configuration_auto  # noqa: PLC0415  (takes seconds)
+
+    names: Mapping[str, str] = vars(configuration_auto)["CONFIG_MAPPING_NAMES"]
+    return architecture in names
 
 
 def workspace_nbytes(spec: ModelSpec) -> int:

@@ -43,8 +43,7 @@ def encoder_of(
     floats = float_graph(spec.folder / spec.weights_file)
     weights = named_weights(floats)
     encoder = make({name: torch.from_numpy(array) for name, array in weights.items()})
-    vocabulary = next(len(table) for name, table in weights.items() if name.endswith("word_embeddings.weight"))
-    probe = _probe(spec, vocabulary)
+    probe = _probe(spec, encoder)
     ids, mask, types = (torch.from_numpy(getattr(probe, name)).to(device) for name in signature.FED)
     with torch.inference_mode():
         ours = encoder(ids, mask.bool(), types).float().cpu().numpy()
@@ -61,12 +60,13 @@ def encoder_of(
     return encoder
 
 
-def _probe(spec: ModelSpec, vocabulary: int) -> TokenBatch:
+def _probe(spec: ModelSpec, encoder: BertEncoder) -> TokenBatch:
     """Return rows of any tokens: a full one, a padded one, and one token."""
     length = min(_LENGTH, spec.max_length)
     mask = (np.arange(length) < np.array([[length], [length // 2], [1]])).astype(np.int64)
-    ids = np.random.default_rng(0).integers(0, vocabulary, mask.shape) * mask
-    types = (np.arange(length) >= length // 4) * mask if spec.task == "cross-encode" else 0 * mask
+    ids = np.random.default_rng(0).integers(0, encoder.vocabulary, mask.shape) * mask
+    has_types = spec.task == "cross-encode" and encoder.type_vocabulary > 1
+    types = (np.arange(length) >= length // 4) * mask if has_types else 0 * mask
     return TokenBatch(ids, mask, types)
 
 

@@ -17,7 +17,7 @@ import torch
 
 from backends.base import TokenBatch
 from backends.batching import Batching
-from backends.errors import InferenceError, TransientBackendError
+from backends.errors import InferenceError, TransientBackendError, VectorSearchError
 from backends.memory import trim
 from backends.pooling import l2_normalize, require_finite
 from backends.process import Birthplace
@@ -45,6 +45,18 @@ class Encoder(Protocol):
     @property
     def nbytes(self) -> int:
         """Return the bytes of its weights."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Return how many token ids it knows."""
+
+    @property
+    def pad_id(self) -> int | None:
+        """Return the id that it knows padding by; None if it goes by the mask alone."""
+
+    @property
+    def sees_padding(self) -> bool:
+        """Return whether padding changes its answers, mask or not, so that each row has to be computed alone."""
 
     def __call__(self, ids: torch.Tensor, mask: torch.Tensor | None, types: torch.Tensor) -> torch.Tensor:
         """Return [n, length, dim], [n, 1, dim] where only the first token is read, or [n]."""
@@ -135,14 +147,20 @@ class TorchModel:
 
     def _run(self, encoder: Encoder, batch: TokenBatch, deadline: Deadline | None) -> NDArray[np.float32]:
         most = PART_TOKENS if self._place.type == "cpu" else ACCELERATOR_TOKENS
-        parts = cut(batch, parts=self._workers.cores, most=most, longest=self._spec.max_length)
+        if encoder.sees_padding:
+            parts = alone(batch)
+        else:
+            known = batch if encoder.pad_id is None else _repadded(batch, encoder.pad_id)
+            parts = cut(known, parts=self._workers.cores, most=most, longest=self._spec.max_length)
         futures: list[Future[NDArray[np.float32]]] = []
         try:
             # Batches of several callers share the threads, so no more parts are in memory than there are cores.
             futures += (self._workers.submit(partial(self._part, encoder, part, deadline)) for part in parts)
             wait(futures)
             return np.concatenate([future.result() for future in futures])
-        except (RuntimeError, MemoryError, IndexError, ValueError) as exc:
+        except VectorSearchError:
+            raise
+        except Exception as exc:  # an architecture's own code raises anything
             kind = TransientBackendError if is_out_of_memory(exc) else InferenceError
             raise kind(f"PyTorch failed on a batch of {batch.shape} for model {self._spec.name!r}: {exc}") from exc
 
@@ -183,8 +201,15 @@ def cut(batch: TokenBatch, *, parts: int, most: int, longest: int) -> Iterator[T
             length = max(length, lengths[end])
             end += 1
         rows = slice(start, end), slice(int(length))
-        yield TokenBatch(batch.input_ids[rows], batch.attention_mask[rows], batch.token_type_ids[rows])
+        yield TokenBatch(batch.input_ids[rows], batch.attention_mask[rows], batch.token_type_ids[rows], batch.pad_id)
         start = end
+
+
+def alone(batch: TokenBatch) -> Iterator[TokenBatch]:
+    """Yield each row by itself, without padding."""
+    for at, length in enumerate(np.maximum(batch.attention_mask.sum(axis=1), 1)):
+        row = slice(at, at + 1), slice(int(length))
+        yield TokenBatch(batch.input_ids[row], batch.attention_mask[row], batch.token_type_ids[row], batch.pad_id)
 
 
 def rounded(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -198,9 +223,14 @@ def _padded(batch: TokenBatch, length: int) -> TokenBatch:
     more = length - batch.shape[1]
     if more <= 0:
         return batch
-    arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
-    ids, mask, types = (np.pad(values, ((0, 0), (0, more))) for values in arrays)
-    return TokenBatch(ids, mask, types)
+    mask, types = (np.pad(values, ((0, 0), (0, more))) for values in (batch.attention_mask, batch.token_type_ids))
+    ids = np.pad(batch.input_ids, ((0, 0), (0, more)), constant_values=batch.pad_id)
+    return TokenBatch(ids, mask, types, batch.pad_id)
+
+
+def _repadded(batch: TokenBatch, pad_id: int) -> TokenBatch:
+    ids = np.where(batch.attention_mask > 0, batch.input_ids, pad_id)
+    return TokenBatch(ids, batch.attention_mask, batch.token_type_ids, pad_id)
 
 
 def _pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:

@@ -30,13 +30,11 @@ def _product(dtype: torch.dtype, device: torch.device) -> Callable[[], object]:
     return lambda: F.linear(x, weight)[0, 0].item()  # noqa: PLW0108  (each call multiplies; the number waits for an accelerator)
 
 
-def any_rows(vocabulary: int, device: torch.device) -> torch.Tensor:
-    """Return int64[8, 48] of any tokens, the same each time."""
-    return torch.randint(vocabulary, (8, 48), generator=torch.Generator().manual_seed(0)).to(device)
-
-
-def answers_of(encoder: Encoder, ids: torch.Tensor) -> NDArray[np.float32]:
-    """Return mean vectors, or logits, for int64[n, length] on the device."""
+def answers_of(encoder: Encoder, device: torch.device, *, longest: int) -> NDArray[np.float32]:
+    """Return mean vectors, or logits, for eight rows of any tokens, the same each time; at most `longest` a row."""
+    shape = (8, min(48, longest))
+    ids = torch.randint(encoder.vocabulary, shape, generator=torch.Generator().manual_seed(0)).to(device)
     with torch.inference_mode():
-        answer = encoder(ids, None, torch.zeros_like(ids)).float()
+        parts = [ids[[row]] for row in range(len(ids))] if encoder.sees_padding else [ids]
+        answer = torch.cat([encoder(part, None, torch.zeros_like(part)) for part in parts]).float()
         return np.asarray((answer.mean(1) if answer.ndim > 1 else answer).cpu().numpy())

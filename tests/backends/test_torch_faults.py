@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -98,11 +99,7 @@ def test_failures_are_told_apart_when_a_batch_fails(
 ) -> None:
     """Lack of memory may pass elsewhere or later, anything else not; the runtime's own words are kept."""
     model = load_torch(folder_of())
-
-    def fail(*_: object) -> None:
-        raise failure
-
-    model._model._encoder = fail
+    model._model._encoder = Mock(side_effect=failure, sees_padding=False, pad_id=None)
     with pytest.raises(InferenceError, match="PyTorch failed on a batch of") as caught:
         model.embed(["csv"], kind="passage")
     assert type(caught.value) is kind
