@@ -8,12 +8,14 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from backends.errors import InvalidModel
 from backends.folder import read_folder
+from vectorsearch.model_copy import copy_model
 from vectorsearch.storage.errors import StoreError
-from vectorsearch.storage.files import fsync_file, fsync_folder
+from vectorsearch.storage.files import fsync_folder
 from vectorsearch.storage.upkeep import Fault
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 FOLDER_NAME = "models"
 _DIGITS = 32  # of the digest, in a folder's name
-_UNUSED = ("*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", ".*")  # pickles and other frameworks' weights are never read
 
 
 class ModelFiles:
@@ -32,9 +33,10 @@ class ModelFiles:
 
     def __init__(self, store_folder: Path) -> None:
         self._folder = store_folder / FOLDER_NAME
-        # Copies and removals are one at a time; protects the count too. A leaf: nothing else is locked inside.
+        # Putting copies in place, and removals, are one at a time; protects the count too. A leaf: nothing else is
+        # locked inside, and nothing that somebody registers is read or copied while it is held.
         self._lock = threading.Lock()
-        self._held: Counter[Path] = Counter()  # copies that no row of the registry names yet
+        self._held: Counter[Path] = Counter()  # copies that no row of the registry names yet, unfinished ones too
 
     def path_of(self, digest: str) -> Path:
         """Return the folder of a model's files, which need not exist."""
@@ -63,45 +65,49 @@ class ModelFiles:
     def copied(self, spec: ModelSpec) -> Iterator[ModelSpec]:
         """Copy a model's folder into the store, unless it is there undamaged, and give the spec of the copy.
 
-        For the length of the `with` block the copy is kept, whoever cleans up. It appears whole or not at all, and
-        what can run code is left out.
+        For the length of the `with` block the copy is kept, whoever cleans up. It appears whole or not at all, and has
+        only the regular files that are read; see `model_copy`.
 
         Raises:
             InvalidModel: the copy is another model than the original: a file changed meanwhile, or can't be read.
         """
         target = self.path_of(spec.digest)
-        with self._lock:
-            self._copy(spec, target)
-            self._held[target] += 1
-        try:
+        with self._keeping(target):
+            if not self.is_whole(spec.digest):
+                self._copy(spec, target)
             yield self.spec_of(spec.digest, spec.name)
+
+    @contextmanager
+    def _keeping(self, path: Path) -> Iterator[None]:
+        """Let nobody who cleans up take a folder away."""
+        with self._lock:
+            self._held[path] += 1
+        try:
+            yield
         finally:
             with self._lock:
-                self._held[target] -= 1
+                self._held[path] -= 1
 
     def _copy(self, spec: ModelSpec, target: Path) -> None:
-        if self.is_whole(spec.digest):
-            return
-        unfinished, damaged = (target.with_name(f"{target.name}.{what}") for what in ("unfinished", "damaged"))
-        for left in (unfinished, damaged):
-            shutil.rmtree(left, ignore_errors=True)
+        mark = token_hex(4)  # another tenant may copy the same model at the same time
+        unfinished, damaged = (target.with_name(f"{target.name}.{mark}.{what}") for what in ("unfinished", "damaged"))
         self._folder.mkdir(exist_ok=True)
-        try:
-            shutil.copytree(spec.folder, unfinished, ignore=shutil.ignore_patterns(*_UNUSED))
-            for path in unfinished.rglob("*"):
-                if path.is_file():
-                    fsync_file(path)
-            if read_folder(unfinished, name=spec.name).digest != spec.digest:
-                raise InvalidModel(f"the files of {spec.folder} changed while they were copied: register it again")
-            if target.exists():  # an instance that is loaded has its files open, and keeps them
-                target.rename(damaged)
-            unfinished.replace(target)
-            fsync_folder(self._folder)
-        except OSError as exc:
-            raise InvalidModel(f"the files of {spec.folder} can't be copied into the store: {_first_of(exc)}") from exc
-        finally:
-            for left in (unfinished, damaged):
-                shutil.rmtree(left, ignore_errors=True)
+        with self._keeping(unfinished):
+            try:
+                copy_model(spec, unfinished)
+                if read_folder(unfinished, name=spec.name).digest != spec.digest:
+                    raise InvalidModel(f"the files of {spec.folder} changed while they were copied: register it again")
+                with self._lock:
+                    if target.exists():  # an instance that is loaded has its files open, and keeps them
+                        target.rename(damaged)
+                    unfinished.replace(target)
+                fsync_folder(self._folder)
+            except OSError as exc:
+                what = f"the files of {spec.folder} can't be copied into the store: {_first_of(exc)}"
+                raise InvalidModel(what) from exc
+            finally:
+                for left in (unfinished, damaged):
+                    shutil.rmtree(left, ignore_errors=True)
 
     def is_whole(self, digest: str) -> bool:
         """Tell whether the stored copy of a model is there and not damaged; it is read whole."""

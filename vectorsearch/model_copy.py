@@ -1,0 +1,119 @@
+"""Copy what makes a model out of a folder that nobody vouches for: regular files that are read, and no others.
+
+A link may lead to a device, to a loop or to somebody else's files, so none is followed, but for those of a hub's cache,
+whose snapshots are links to files of the same repository.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backends import signature
+from backends.errors import InvalidModel
+from vectorsearch.storage.files import fsync_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from backends.base import ModelSpec
+
+_READ = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", "*.npz")
+_LICENCES = ("LICENSE*", "NOTICE*", "COPYING*")
+_DEPTH = 2  # modules lie in folders of their own, and so do licences
+_FILES = 1_000
+# All that is beside the weights: the largest published tokenizers take some 35 MiB.
+BESIDE_NBYTES = 512 << 20
+_PIECE_NBYTES = 1 << 20
+
+
+def copy_model(spec: ModelSpec, target: Path) -> None:
+    """Copy the files of a model's folder that are read into a new folder, and make them last.
+
+    Raises:
+        InvalidModel: a file that is needed is a link, a device or the like, or there is far more than a model needs.
+        OSError: a file can't be read or written.
+    """
+    root = _hub_root(spec.folder)
+    weights = _weights(spec)
+    left = BESIDE_NBYTES
+    for number, path in enumerate(_chosen(spec.folder, weights)):
+        if number >= _FILES:
+            raise InvalidModel(
+                f"{spec.folder} has more than {_FILES} files that could be a model's: copy the model alone"
+            )
+        within = path.relative_to(spec.folder)
+        made = target / within
+        made.parent.mkdir(parents=True, exist_ok=True)
+        # Weights have been counted against quota and budget already, by what they say of themselves.
+        limit = spec.weights_nbytes if str(within) in weights else left
+        copied = _copy_regular(_real(path, root), made, limit)
+        left -= 0 if str(within) in weights else copied
+        fsync_file(made)
+
+
+def _weights(spec: ModelSpec) -> frozenset[str]:
+    """Return the files of weights, as paths in the folder: the graph and what it keeps beside itself."""
+    if not spec.weights_file.endswith(".onnx"):
+        return frozenset({spec.weights_file})
+    graph = signature.read(spec.folder / spec.weights_file)
+    beside = Path(spec.weights_file).parent
+    return frozenset({spec.weights_file, *(str(beside / name) for name in (graph.external if graph else ()))})
+
+
+def _chosen(folder: Path, weights: frozenset[str]) -> Iterator[Path]:
+    """Yield the paths that are a model's, without following a link to a folder."""
+    for here, folders, names in os.walk(folder, followlinks=False):
+        place = Path(here).relative_to(folder)
+        if len(place.parts) >= _DEPTH:
+            folders.clear()
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            is_read = any(fnmatch(name, pattern) for pattern in _READ) and not name.startswith(".")
+            is_licence = place.name == "licenses" or any(fnmatch(name, pattern) for pattern in _LICENCES)
+            if is_read or is_licence or str(place / name) in weights:
+                yield Path(here) / name
+
+
+def _hub_root(folder: Path) -> Path | None:
+    """Return the folder of a hub's cache that holds all of a repository, if this is one of its snapshots."""
+    folder = folder.resolve()
+    is_snapshot = folder.parent.name == "snapshots" and (folder.parents[1] / "blobs").is_dir()
+    return folder.parents[1].resolve() if is_snapshot else None
+
+
+def _real(path: Path, root: Path | None) -> Path:
+    """Return the file to read for a path.
+
+    Raises:
+        InvalidModel: it is a link that leads anywhere but to a file of the same hub repository.
+    """
+    if not path.is_symlink():
+        return path
+    try:
+        real = path.resolve(strict=True)
+    except (OSError, RuntimeError) as exc:
+        raise InvalidModel(f"{path} is a link that leads nowhere: copy the file there instead") from exc
+    if root is None or root / "blobs" not in real.parents:
+        raise InvalidModel(f"{path} is a link, which is not followed when a model is registered: copy the file there")
+    return real
+
+
+def _copy_regular(source: Path, made: Path, limit_nbytes: int) -> int:
+    """Copy a regular file of at most so many bytes, and return how many there were."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with open(os.open(source, flags), "rb") as read, made.open("wb") as write:  # noqa: PTH123 - of a descriptor
+        status = os.fstat(read.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidModel(f"{source} is no regular file: leave it out of the model's folder")
+        if status.st_size > limit_nbytes:
+            raise InvalidModel(
+                f"{source} has {status.st_size / 2**20:.0f} MiB, and {limit_nbytes / 2**20:.0f} MiB are left for what "
+                "a model has there: leave it out of the model's folder"
+            )
+        shutil.copyfileobj(read, write, _PIECE_NBYTES)
+        return write.tell()
