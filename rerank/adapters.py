@@ -1,26 +1,29 @@
 """Turn what callers already have into a `Reranker`: functions, and other libraries' objects.
 
 Accepted, in this order: a `Reranker`; an object with `predict(pairs)` (sentence-transformers' CrossEncoder);
-with `rank(query, documents)` that gives dicts with `corpus_id` and `score`; with `rerank(query, documents)` that
-gives scores in order, or items with `index` and `relevance_score` or `score`; any `callable(query, texts)`.
+with `rank(query, documents)` or `rerank(query, documents)` that gives scores in order, or items (dicts or objects, in
+`results` or as they are) with `corpus_id` or `index`, and `score` or `relevance_score`; any `callable(query, texts)`.
+
+A ranking may name only its best texts: the others have no score (NaN), and come after those that have one. One that
+names a text twice, or a text that isn't there, and scores that are too few or too many, are an error. What is async is
+refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
 
 from backends.errors import InvalidInput
 from backends.overtime import Overtime
-from rerank.base import Reranker, RerankError, RerankScores
+from rerank.base import Reranker, RerankError, RerankScores, checked_scores, refuse_awaitable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
 
     from backends.deadline import Deadline
 
@@ -52,26 +55,34 @@ class FunctionReranker:
     def _score(self, query: str, texts: Sequence[str]) -> RerankScores:
         try:
             answer = self.function(query, list(texts))
+        except RerankError:
+            raise
         except Exception as exc:  # the caller's own code: any failure is reported as this stage's
             raise RerankError(f"reranker {self.name!r} failed on {len(texts)} texts: {exc!r}") from exc
-        return RerankScores(_checked(self.name, answer, len(texts)))
+        return RerankScores(checked_scores(self.name, answer, len(texts)))
 
 
 def as_reranker(candidate: object) -> Reranker:
     """Wrap `candidate` as a `Reranker`.
 
     Raises:
-        InvalidInput: it is none of the accepted forms.
+        InvalidInput: it is none of the accepted forms, or async, or a class.
     """
+    if isinstance(candidate, type):
+        raise InvalidInput(f"{candidate!r} is a class: give an object of it")
     if isinstance(candidate, Reranker):
+        _refuse_async(candidate, candidate.score_detailed)
         return candidate
     label = str(getattr(candidate, "__name__", type(candidate).__name__))
     if callable(predict := getattr(candidate, "predict", None)):
+        _refuse_async(candidate, predict)
         return FunctionReranker(label, lambda query, texts: predict([(query, text) for text in texts]))
     for method in ("rank", "rerank"):
         if callable(ranked := getattr(candidate, method, None)):
-            return FunctionReranker(label, _in_texts_order(ranked))
+            _refuse_async(candidate, ranked)
+            return FunctionReranker(label, _in_texts_order(label, ranked))
     if callable(candidate):
+        _refuse_async(candidate, candidate)
         return FunctionReranker(label, candidate)
     raise InvalidInput(
         f"{candidate!r} can't rerank: give a model's name, an object with predict, rank or rerank, "
@@ -79,37 +90,51 @@ def as_reranker(candidate: object) -> Reranker:
     )
 
 
-def _checked(name: str, answer: object, n: int) -> NDArray[np.float32]:
-    """Return n scores; one that is not a finite number says nothing, and counts as none (NaN)."""
-    try:
-        with np.errstate(over="ignore"):  # a score too large for float32 becomes infinity, and still ranks first
-            scores = np.asarray(answer, dtype=np.float32)
-    except (TypeError, ValueError, OverflowError) as exc:
-        raise RerankError(f"reranker {name!r} gave {type(answer).__name__}, not {n} numbers") from exc
-    if scores.size != n:
-        raise RerankError(f"reranker {name!r} gave {scores.size} scores for {n} texts: it must give one for each")
-    return np.where(np.isfinite(scores), scores, np.float32(np.nan)).reshape(n)
-
-
-def _in_texts_order(ranked: Callable[[str, list[str]], Any]) -> Callable[[str, list[str]], object]:
+def _in_texts_order(name: str, ranked: Callable[[str, list[str]], Any]) -> Callable[[str, list[str]], object]:
     """Put a ranking's items back into the texts' order; a text that is left out gets NaN."""
 
     def score(query: str, texts: list[str]) -> object:
         answer = ranked(query, texts)
-        items = list(getattr(answer, "results", answer))
+        refuse_awaitable(name, answer)
+        results = answer.get("results") if isinstance(answer, Mapping) else getattr(answer, "results", answer)
+        if not isinstance(results, Iterable):
+            raise RerankError(f"reranker {name!r} gave {type(answer).__name__}, not a ranking")
+        if hasattr(results, "__array__"):
+            return results
+        items = list(results)
         if not items or isinstance(items[0], int | float | np.generic):
             return items
-        scores = np.full(len(texts), np.nan, dtype=np.float32)
+        scores = np.full(len(texts), np.nan)
+        named: set[int] = set()
         for item in items:
-            scores[int(_field(item, "corpus_id", "index"))] = _field(item, "score", "relevance_score")
+            at = _index(name, item, len(texts))
+            if at in named:
+                raise RerankError(f"reranker {name!r} ranks text {at} twice: it must rank each at most once")
+            named.add(at)
+            scores[at] = _number(name, item, "score", "relevance_score")
         return scores
 
     return score
 
 
-def _field(item: object, *names: str) -> float:
-    for name in names:
-        value = item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
-        if value is not None:
+def _index(name: str, item: object, n: int) -> int:
+    at = _number(name, item, "corpus_id", "index")
+    if not (at.is_integer() and 0 <= at < n):
+        raise RerankError(f"reranker {name!r} ranks text {at:g}, and there are {n}: an index is one from 0 to {n - 1}")
+    return int(at)
+
+
+def _number(name: str, item: object, *fields: str) -> float:
+    for field in fields:
+        value = item.get(field) if isinstance(item, Mapping) else getattr(item, field, None)
+        if isinstance(value, SupportsFloat) and not isinstance(value, bool):
             return float(value)
-    raise RerankError(f"a ranked item has none of {', '.join(names)}: {item!r}")
+    raise RerankError(f"reranker {name!r} ranks an item without a number as {' or '.join(fields)}: {item!r}")
+
+
+def _refuse_async(candidate: object, *called: object) -> None:
+    """Insist on functions that give their answer: a search waits for none that has to be awaited."""
+    for function in called:
+        whole = (function, getattr(function, "__call__", None))  # noqa: B004 - an object's may be async
+        if any(inspect.iscoroutinefunction(part) or inspect.isasyncgenfunction(part) for part in whole):
+            raise InvalidInput(f"{candidate!r} is async: give a reranker whose answer needn't be awaited")

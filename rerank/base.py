@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
 
 from backends.errors import VectorSearchError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from backends.deadline import Deadline
@@ -53,3 +55,62 @@ class Reranker(Protocol):
         Raises:
             DeadlineExceeded: it can't be done in time.
         """
+
+
+def ask(reranker: Reranker, query: str, texts: Sequence[str], *, deadline: Deadline | None = None) -> RerankScores:
+    """Return what a reranker says of n texts, its scores float32[n]; whoever uses scores asks by this.
+
+    Raises:
+        RerankError: it gave something that is not one score for each text.
+        VectorSearchError: as the reranker's.
+    """
+    answer: object = reranker.score_detailed(query, texts, deadline=deadline)  # a caller's may give anything
+    if not isinstance(answer, RerankScores):
+        refuse_awaitable(reranker.name, answer)
+        raise RerankError(f"reranker {reranker.name!r} gave {type(answer).__name__}, not RerankScores")
+    return replace(answer, scores=checked_scores(reranker.name, answer.scores, len(texts)))
+
+
+def checked_scores(name: str, answer: object, n: int) -> NDArray[np.float32]:
+    """Return n scores, float32[n]; one that is no finite number says nothing, and counts as none (NaN).
+
+    A number that is too large for float32 becomes the largest that isn't.
+
+    Raises:
+        RerankError: the answer is not one number for each text.
+    """
+    refuse_awaitable(name, answer)
+    if isinstance(answer, np.ndarray) and answer.dtype == np.float32 and answer.shape == (n,):
+        scores = answer.astype(np.float64)
+    else:
+        scores = _numbers(name, answer, n)
+    largest = np.finfo(np.float32).max
+    return np.where(np.isfinite(scores), np.clip(scores, -largest, largest), np.nan).astype(np.float32)
+
+
+def _numbers(name: str, answer: object, n: int) -> NDArray[np.float64]:
+    try:
+        given = np.asarray(answer)
+        if given.dtype.kind not in "biufO":
+            raise TypeError(f"{given.dtype} is no kind of number")  # noqa: TRY301 - as what NumPy raises below
+        if given.dtype == object and any(isinstance(score, str | bytes) for score in given.ravel()):
+            raise TypeError("a text is no number")  # noqa: TRY301 - as above
+        scores = given.astype(np.float64)
+    except Exception as exc:  # an array of another library's: any failure means that it holds no plain numbers
+        raise RerankError(f"reranker {name!r} gave {type(answer).__name__}, not {n} numbers: {exc}") from exc
+    if scores.shape not in {(n,), (n, 1), (1, n)}:
+        shape = f"{scores.size} scores" if scores.ndim == 1 else f"scores of shape {scores.shape}"
+        raise RerankError(f"reranker {name!r} gave {shape} for {n} texts: it must give one for each")
+    return scores.reshape(n)
+
+
+def refuse_awaitable(name: str, answer: object) -> None:
+    """Insist on an answer that is there.
+
+    Raises:
+        RerankError: it would have to be awaited.
+    """
+    if inspect.isawaitable(answer) or hasattr(answer, "__aiter__"):
+        if inspect.iscoroutine(answer):
+            answer.close()  # else Python warns that nobody awaited it
+        raise RerankError(f"reranker {name!r} gave {type(answer).__name__}: give a function that isn't async")

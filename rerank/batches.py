@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rerank.base import ask
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -33,9 +35,7 @@ class BatchedReranker:
             VectorSearchError: as the inner reranker's.
         """
         starts = range(0, max(1, len(texts)), self.batch)
-        parts = [
-            self.inner.score_detailed(query, texts[start : start + self.batch], deadline=deadline) for start in starts
-        ]
+        parts = [ask(self.inner, query, texts[start : start + self.batch], deadline=deadline) for start in starts]
         return replace(
             parts[0],
             scores=np.concatenate([part.scores for part in parts]),

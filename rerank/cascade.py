@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from backends.errors import InvalidInput
+from rerank.base import ask
 from rerank.cross_encoder import RankedText
 
 if TYPE_CHECKING:
@@ -27,13 +28,11 @@ if TYPE_CHECKING:
 def reorder(order: NDArray[np.int64], scores: NDArray[np.float32]) -> NDArray[np.int64]:
     """Sort the head of a ranking: int64[n], positions, of which the first `len(scores)` have these scores.
 
-    They are sorted by score, equal ones in the order they came in. One without a score (NaN) keeps its place; the
-    rest follows as it was.
+    They are sorted by score, equal ones in the order they came in. Those without one (NaN) come after all that have
+    one, as they came in; the rest follows as it was.
     """
-    scored = np.flatnonzero(~np.isnan(scores))
-    reordered = order.copy()
-    reordered[scored] = order[scored[np.argsort(-scores[scored], kind="stable")]]
-    return reordered
+    head = np.argsort(-scores, kind="stable")  # NaN comes last
+    return np.concatenate([order[head], order[len(scores) :]])
 
 
 def standardize(given: NDArray[np.float32 | np.float64]) -> NDArray[np.float64]:
@@ -91,7 +90,7 @@ class Cascade:
         scores = np.full(len(texts), np.nan, dtype=np.float32)
         for stage in self._stages:
             head = order[: stage.depth]
-            answer = stage.reranker.score_detailed(query, [texts[at] for at in head], deadline=deadline)
+            answer = ask(stage.reranker, query, [texts[at] for at in head], deadline=deadline)
             scores[head] = answer.scores
             order = reorder(order, answer.scores)
         return [RankedText(int(at), float(scores[at]), texts[at]) for at in order[:top_k]]

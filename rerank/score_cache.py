@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rerank.base import RerankScores
+from rerank.base import RerankScores, ask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +82,7 @@ class CachedReranker:
         scores = np.array([np.nan if score is None else score for score in known], dtype=np.float32)
         if not unknown:
             return RerankScores(scores, cached=len(texts))
-        answer = self.inner.score_detailed(query, [texts[at] for at in unknown], deadline=deadline)
+        answer = ask(self.inner, query, [texts[at] for at in unknown], deadline=deadline)
         scores[unknown] = answer.scores
         given = [at for at in unknown if not np.isnan(scores[at])]
         self.cache.put([keys[at] for at in given], scores[given].tolist())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from backends.errors import InvalidInput
+from rerank.base import ask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,7 @@ class PassageReranker:
             VectorSearchError: as the inner reranker's.
         """
         windows = [self.passages.split(text) for text in texts]
-        answer = self.inner.score_detailed(query, list(chain.from_iterable(windows)), deadline=deadline)
+        answer = ask(self.inner, query, list(chain.from_iterable(windows)), deadline=deadline)
         if not windows:
             return answer
         starts = np.cumsum([0, *(len(of_text) for of_text in windows[:-1])])

@@ -12,6 +12,7 @@ import numpy as np
 from backends.errors import BackendError, InferenceError, InvalidInput
 from lifecycle import LifecycleError
 from lifecycle.hold import Hold
+from rerank.base import ask
 from vectorsearch import config
 from vectorsearch.defaults import built_in, check_defaults, leaves_open
 from vectorsearch.documents import as_vector
@@ -159,7 +160,7 @@ class Searcher:
         rerankers = self._desk.resolve(rerank, on_error="raise").rerankers
         if len(rerankers) != 1 or rerankers[0] is None:
             raise InvalidInput(f"rerank is {rerank!r}: name one reranker, not {len(rerankers)}")
-        return rerankers[0].score_detailed(query, texts).scores
+        return ask(rerankers[0], query, texts).scores
 
     def _plan(
         self, query: str | None, options: SearchOptions, embedder: ModelSpec | None, *, counted: bool = False

@@ -153,7 +153,7 @@ def test_failing_reranker_degrades_or_raises_as_asked(db: vs.Database) -> None:
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), float("-inf")])
 def test_missing_scores_keep_their_place_and_are_reported(db: vs.Database, score: float) -> None:
-    """A score that is no finite number leaves the hit where the first stage put it; or it raises, as asked."""
+    """Where no score is a finite number the first stage's order stays; or it raises, as asked."""
 
     def wordless(_query: str, texts: list[str]) -> list[float]:
         return [score] * len(texts)

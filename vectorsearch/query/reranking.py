@@ -9,6 +9,7 @@ import numpy as np
 
 from backends.errors import VectorSearchError
 from rerank import RerankError
+from rerank.base import ask
 from rerank.cascade import blend, reorder
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Reranking:
         present = [at for at, text in enumerate(texts) if text is not None]
         given = [text for text in texts if text is not None]
         try:
-            answer = reranker.score_detailed(self.request.query or "", given, deadline=self.trace.deadline(due_ms))
+            answer = ask(reranker, self.request.query or "", given, deadline=self.trace.deadline(due_ms))
         except VectorSearchError:
             raise
         except Exception as exc:  # an object of the caller's own: any failure is reported as this stage's

@@ -27,9 +27,10 @@ def test_hits_follow_in_fused_order_when_past_the_depth() -> None:
     assert order(0.0, 5.0, n=5) == [1, 0, 2, 3, 4]
 
 
-def test_hit_keeps_its_place_when_its_score_is_missing() -> None:
-    """A NaN leaves the hit at the place that the first stage gave it."""
-    assert order(0.0, float("nan"), 3.0, 1.0) == [2, 1, 3, 0]
+def test_hit_comes_after_the_scored_ones_when_its_score_is_missing() -> None:
+    """S1: those without a score (NaN) follow all that have one, in fused order; a NaN is never first for that."""
+    assert order(0.0, float("nan"), 3.0, 1.0) == [2, 3, 0, 1]
+    assert order(float("nan"), float("nan"), -9.0, n=4) == [2, 0, 1, 3]
 
 
 def test_nothing_moves_when_all_scores_are_missing() -> None:
