@@ -14,6 +14,7 @@ VectorSearchError
 │   ├── DamagedDatabase
 │   ├── DatabaseClosed
 │   ├── DatabaseLocked
+│   ├── DatabaseMoved
 │   ├── IndexUnwritable
 │   ├── NewerFormat
 │   ├── NotADatabase
@@ -88,6 +89,7 @@ from vectorsearch.storage.errors import (
     DamagedDatabase,
     DatabaseClosed,
     DatabaseLocked,
+    DatabaseMoved,
     DimensionMismatch,
     DuplicateId,
     IndexUnwritable,
@@ -109,6 +111,7 @@ __all__ = [
     "DamagedDatabase",
     "DatabaseClosed",
     "DatabaseLocked",
+    "DatabaseMoved",
     "DeadlineExceeded",
     "DimensionMismatch",
     "DuplicateId",

@@ -13,6 +13,7 @@ from vectorsearch.index.recall import FLOOR
 from vectorsearch.storage.errors import DamagedDatabase, NotADatabase
 from vectorsearch.storage.files import folder_nbytes, fsync_file, fsync_folder
 from vectorsearch.storage.schema import FILE_NAME
+from vectorsearch.storage.upgrade import upgraded_from
 from vectorsearch.storage.upkeep import Fault, copy_documents, find_faults, forget_deletions, mend
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Upkeep:
             "path": str(self.store.folder),
             "read_only": self.store.read_only,
             **counts,
+            **upgraded_from(self.store.meta()),
             "disk_nbytes": folder_nbytes(self.store.folder),
             "lexical": self.lexical.info(),
             "dense": self.dense.info(),

@@ -77,7 +77,7 @@ def dense(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         if plan is None:
             return ExactIndex()
         folder = tmp_path / "dense"
-        return FaissIndex(plan, folder, database=store.uuid, newest_seq=store.seq, fetch=store.vectors_of)
+        return FaissIndex(plan, folder, lineage=store, fetch=store.vectors_of)
 
     yield Indexed(request.param, not never_scanned, store, reopen(), reopen)
     store.close()
@@ -92,7 +92,7 @@ def lexical(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Indexed]
         if request.param == "rank-bm25":
             return RankBM25Index(Analyzer("en"))
         folder = None if request.param.endswith("memory") else tmp_path / "lexical"
-        return TantivyIndex(Analyzer("en"), folder, database=store.uuid, newest_seq=store.seq)
+        return TantivyIndex(Analyzer("en"), folder, lineage=store)
 
     yield Indexed(request.param, True, store, reopen(), reopen)
     store.close()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vectorsearch.index.base import Advance
     from vectorsearch.index.dense_exact import RowVectors
     from vectorsearch.index.faiss_base import Base, Fetch
-    from vectorsearch.storage.manifest import Manifest
+    from vectorsearch.storage.manifest import Lineage, Manifest
     from vectorsearch.storage.snapshot import Snapshot, VectorBatch
     from vectorsearch.types import Candidates
 
@@ -61,15 +61,14 @@ class FaissIndex:
         plan: BasePlan,
         folder: Path | None,
         *,
-        database: str,
-        newest_seq: int,
+        lineage: Lineage,
         fetch: Fetch,
         read_only: bool = False,
     ) -> None:
         self._plan = plan
         self._fetch = fetch
         self._folder = folder
-        self._database = database
+        self._lineage = lineage
         self._writer = TailWriter()
         self._state = _State(0, None, None)  # swapped whole: a reader takes one reference and sees one moment
         self._built: tuple[int, Base] | None = None  # the base as its file has it, with the change it was made at
@@ -77,7 +76,7 @@ class FaissIndex:
         self._durable = True
         self._unchecked = False  # whether the base was read and not asked yet
         self._writable = folder is not None and not read_only
-        self._origin = "built in memory" if folder is None else self._load(folder, newest_seq)
+        self._origin = "built in memory" if folder is None else self._load(folder)
 
     @property
     def seq(self) -> int:
@@ -178,10 +177,9 @@ class FaissIndex:
         n_base, dead = (len(base.rows), len(base.rows) - base.n_live) if base else (None, 0)
         return next_step(self._plan, base=n_base, base_dead=dead, tail=tail.n_live if tail else 0, new=new)
 
-    def _load(self, folder: Path, newest_seq: int) -> str:
-        found = manifest.load(
-            folder / manifest.NAME, database=self._database, layout=self._plan.factory, newest_seq=newest_seq
-        )
+    def _load(self, folder: Path) -> str:
+        newest_seq = self._lineage.seq
+        found = manifest.load(folder / manifest.NAME, lineage=self._lineage, layout=self._plan.factory)
         if isinstance(found, str):
             return f"built anew: {found}"
         from vectorsearch.index import faiss_base  # noqa: PLC0415 -- as above
@@ -225,7 +223,7 @@ class FaissIndex:
         reach = base.reach or Reach(0, 0)
         fields = {"breadth": reach.breadth, "refine": reach.refine, "recall": round(1000 * base.recall)}
         marks = manifest.mark_files(folder, names, {})
-        written = manifest.Manifest(self._database, self._plan.factory, seq, marks, fields)
+        written = manifest.Manifest(self._lineage.mark(seq), self._plan.factory, seq, marks, fields)
         written.save(folder / manifest.NAME, durable=False)
         for stale in folder.iterdir():
             if stale.name not in (*names, manifest.NAME):

@@ -87,6 +87,7 @@ class Keeper(Generic[I]):
         """
         index = self.complete()
         with self._lock:
+            self._prove()
             if isinstance(self._fault, IndexUnwritable) and self._folder is None:
                 raise IndexUnwritable(str(self._fault)) from self._fault
             index.save(durable=True)
@@ -99,6 +100,7 @@ class Keeper(Generic[I]):
             IndexUnwritable: the files can't be written.
         """
         with self._without_builder():
+            self._prove()
             self._index = None  # if this fails, the next search starts over
             if self._folder is not None and not self._store.read_only:
                 shutil.rmtree(self._folder, ignore_errors=True)
@@ -118,7 +120,7 @@ class Keeper(Generic[I]):
         """Compare the files on disk with their manifest, and return what differs; no files are no fault."""
         with self._lock:
             folder = self._folder
-            return [] if folder is None or not folder.exists() else manifest.faults(folder / manifest.NAME)
+            return [] if folder is None or not folder.exists() else manifest.faults(folder / manifest.NAME, self._store)
 
     def info(self) -> dict[str, object]:
         """Return what the index says of itself; an index that was not used yet isn't opened for it."""
@@ -159,13 +161,15 @@ class Keeper(Generic[I]):
     def _opened(self) -> I:
         if self._stopping.is_set():
             raise DatabaseClosed("the database is closed: open it again")
-        self._index = self._index or self._open_index(self._folder)
+        # A forked child writes nothing: the files are its parent's.
+        self._index = self._index or self._open_index(None if self._store.forked else self._folder)
         return self._index
 
     def _caught_up(self, advance: Advance, *, build: bool) -> I:
         index = self._opened()
         if index.seq >= self._store.seq:
             return index
+        self._prove()
         try:
             self._apply(index, advance, build=build)
         except IndexUnwritable as exc:
@@ -176,7 +180,19 @@ class Keeper(Generic[I]):
         self._save(index)
         return index
 
+    def _prove(self) -> None:
+        """Insist, before a file is written, that this process is the one that may; the lock is held.
+
+        Raises:
+            DatabaseMoved, DatabaseLocked: the folder was replaced, or another process has written.
+        """
+        if self._folder is not None and not (self._store.read_only or self._store.forked):
+            self._store.prove_writer()
+
     def _save(self, index: DerivedIndex) -> None:
+        if self._store.forked:
+            return
+        self._prove()
         try:
             index.save(durable=False)
         except IndexUnwritable as exc:  # what is in memory is whole, so the search goes on

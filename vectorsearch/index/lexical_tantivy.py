@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from backends.analyzer import Analyzer
     from vectorsearch.index.base import Advance
     from vectorsearch.index.filters import Condition
-    from vectorsearch.storage.manifest import FileMark
+    from vectorsearch.storage.manifest import FileMark, Lineage
     from vectorsearch.storage.snapshot import IndexedText, Snapshot
     from vectorsearch.types import Candidates
 
@@ -78,18 +78,16 @@ class TantivyIndex:
     that the manifest doesn't vouch for, because the process was killed between the two, is built again.
     """
 
-    def __init__(
-        self, analyzer: Analyzer, folder: Path | None, *, database: str, newest_seq: int, read_only: bool = False
-    ) -> None:
+    def __init__(self, analyzer: Analyzer, folder: Path | None, *, lineage: Lineage, read_only: bool = False) -> None:
         self._analyzer = analyzer
         self._folder = None if read_only else folder  # where this index may write
-        self._database = database
+        self._lineage = lineage
         self._marks: dict[str, FileMark] = {}
         self._saved_seq: int | None = None
         self._durable = True
-        self._names = count(newest_seq)
+        self._names = count(lineage.seq)
         self._state = self._empty(None)
-        self._origin = "built in memory" if folder is None else self._load(folder, newest_seq)
+        self._origin = "built in memory" if folder is None else self._load(folder)
 
     @property
     def seq(self) -> int:
@@ -218,10 +216,8 @@ class TantivyIndex:
             index = tantivy.Index(_SCHEMA)
         return _State(0, index, index.searcher(), folder, 0)
 
-    def _load(self, folder: Path, newest_seq: int) -> str:
-        found = manifest.load(
-            folder / manifest.NAME, database=self._database, layout=self._layout, newest_seq=newest_seq
-        )
+    def _load(self, folder: Path) -> str:
+        found = manifest.load(folder / manifest.NAME, lineage=self._lineage, layout=self._layout)
         if isinstance(found, str):
             return f"built anew: {found}"
         build = folder / next(iter(found.files)).partition("/")[0]
@@ -234,7 +230,8 @@ class TantivyIndex:
         return f"loaded at change {found.seq}"
 
     def _manifest(self, state: _State) -> manifest.Manifest:
-        return manifest.Manifest(self._database, self._layout, state.seq, self._marks, {"dead": state.dead})
+        lineage = self._lineage.mark(state.seq)
+        return manifest.Manifest(lineage, self._layout, state.seq, self._marks, {"dead": state.dead})
 
     def _document(self, text: IndexedText) -> Any:  # noqa: ANN401 -- Tantivy's own type
         document = tantivy.Document()

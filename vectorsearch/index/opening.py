@@ -53,15 +53,13 @@ def open_indexes(
             return RankBM25Index(analyzer)
         from vectorsearch.index.lexical_tantivy import TantivyIndex  # noqa: PLC0415 -- loads the engine
 
-        return TantivyIndex(analyzer, folder, database=store.uuid, newest_seq=store.seq, read_only=store.read_only)
+        return TantivyIndex(analyzer, folder, lineage=store, read_only=store.read_only)
 
     def dense(folder: Path | None) -> DenseIndex:
         if settings.dense == "exact":
             return ExactIndex()
         plan = base_plan(settings.dense)
-        return FaissIndex(
-            plan, folder, database=store.uuid, newest_seq=store.seq, fetch=store.vectors_of, read_only=store.read_only
-        )
+        return FaissIndex(plan, folder, lineage=store, fetch=store.vectors_of, read_only=store.read_only)
 
     folder = None if in_memory else store.folder
     budget = budget or IndexBudget()

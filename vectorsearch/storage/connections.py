@@ -7,9 +7,10 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from vectorsearch.storage import failpoints
+from vectorsearch.storage import failpoints, lineage
 from vectorsearch.storage.errors import DatabaseClosed, DatabaseLocked, ReadOnlyDatabase
 from vectorsearch.storage.lock import WriterLock
+from vectorsearch.storage.place import Place
 from vectorsearch.storage.pool import ReadPool
 from vectorsearch.storage.schema import check_connection, connect, holds_database, prepare_writer, reachable, translated
 from vectorsearch.storage.snapshot import Snapshot
@@ -42,8 +43,10 @@ class Connections:
         self._write_lock = threading.Lock()  # one transaction at a time; taken before nothing else of this object
         self._writer: sqlite3.Connection | None = None
         self._lock: WriterLock | None = None
+        self._place = Place(folder)
         self._known_dim: int | None = None  # changes with the first vector, and when all are exchanged
-        self._pool = ReadPool(lambda: connect(folder, read_only=read_only))
+        self._generation: str | None = None  # the token of this opening's changes, once there is one
+        self._pool = ReadPool(self._connect_to_read)
         if not read_only:
             with reachable(folder):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -84,6 +87,11 @@ class Connections:
             with self.reading() as conn:
                 self._known_dim = dim_of(conn)
         return self._known_dim
+
+    def mark(self, seq: int) -> str:
+        """Return what names the history up to change `seq`; see `lineage`."""
+        with self.reading() as conn:
+            return f"{self.uuid}:{lineage.token_at(conn, seq)}"
 
     def meta(self) -> dict[str, str]:
         """Return the settings that were stored with the database."""
@@ -142,15 +150,21 @@ class Connections:
             if lock is not None:
                 lock.release()
 
+    def _connect_to_read(self) -> sqlite3.Connection:
+        self._place.require()
+        return connect(self.folder, read_only=self.read_only)
+
     def _open(self, *, durable: bool) -> None:
         if self.read_only:
+            self._place.remember(with_log=False)  # which comes and goes with the writers
             with self._pool.connection() as conn:
                 check_connection(conn, self.folder)
             self._seq = 0
         else:
-            self._writer = connect(self.folder, read_only=False)
+            self._writer = connect(self.folder, read_only=False, create=True)
             prepare_writer(self._writer, self.folder, durable=durable)
             self._seq = seq_of(self._writer)
+            self._place.remember()
         self.uuid = self.meta()["uuid"]
 
     def check_writable(self) -> None:
@@ -171,6 +185,42 @@ class Connections:
                 "forked from: write there, or open it here with read_only=True"
             )
 
+    def prove_writer(self) -> None:
+        """Insist that this object still is the one that writes here, before a file is written beside the documents.
+
+        Raises:
+            DatabaseMoved: the folder, the database or its lock isn't what was opened.
+            DatabaseLocked: another process has written.
+            DatabaseClosed, ReadOnlyDatabase: it may not write at all.
+        """
+        self.check_writable()
+        self._require_place()
+        if self._generation is not None:
+            with self.reading() as conn:
+                self._require_own(lineage.current(conn))
+
+    def _begin_change(self, conn: sqlite3.Connection) -> str | None:
+        """Begin this opening's generation, unless it is begun, and return the token of the last one before."""
+        before = lineage.current(conn)
+        if self._generation is None:
+            lineage.begin(conn, self._seq)
+        else:
+            self._require_own(before)
+        return before
+
+    def _require_own(self, generation: str | None) -> None:
+        if generation != self._generation:
+            raise DatabaseLocked(
+                f"another process has written to database {str(self.folder)!r} though this one holds its lock: locks "
+                "don't work in this file system, or writer.lock was removed; nothing was written: close it here"
+            )
+
+    def _require_place(self) -> None:
+        """Insist that the files at their paths are those that were opened: a deleted folder takes writes as well."""
+        if self._lock is not None:
+            self._lock.prove()
+        self._place.require()
+
     @contextmanager
     def transaction(self, *, attach: Path | None = None) -> Iterator[sqlite3.Connection]:
         """Lend the writing connection inside a transaction that is committed at the block's end, or undone.
@@ -185,11 +235,15 @@ class Connections:
                 raise DatabaseClosed("the database is closed: open it again")
             if attach is not None:
                 conn.execute("ATTACH DATABASE ? AS attached", (str(attach),))
+            begun, before = False, None
             try:
+                self._require_place()
                 conn.execute("BEGIN IMMEDIATE")
                 self._seq = seq_of(conn)
+                before, begun = self._begin_change(conn), True
                 yield conn
                 failpoints.reach("store.before_commit")
+                self._require_place()
                 conn.execute("COMMIT")
                 failpoints.reach("store.after_commit")
             except BaseException:
@@ -200,3 +254,5 @@ class Connections:
                 if attach is not None:
                     conn.execute("DETACH DATABASE attached")
                 self._seq, self._known_dim = seq_of(conn), dim_of(conn)
+                if begun and (now := lineage.current(conn)) != before:  # else the change was undone, or began none
+                    self._generation = now

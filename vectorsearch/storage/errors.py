@@ -21,6 +21,10 @@ class DatabaseLocked(StoreError):
     """Another process, or another handle in this one, has the database open for writing."""
 
 
+class DatabaseMoved(StoreError):
+    """The database was deleted, moved or replaced while it was open; nothing was written."""
+
+
 class DatabaseClosed(StoreError):
     """The database was used after `close()`."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vectorsearch.storage.files import digest_file, replace_file
 
@@ -19,7 +19,18 @@ if TYPE_CHECKING:
 
 NAME = "manifest"
 _MISSING = "no file yet"
-_VERSION = 2  # 1 had one digest over a whole file
+_VERSION = 3  # 1 had one digest over a whole file; 2 knew the database, and not which of its histories
+
+
+class Lineage(Protocol):
+    """The history of a store, which what is derived from it must be of."""
+
+    @property
+    def seq(self) -> int:
+        """Return the number of the last committed change."""
+
+    def mark(self, seq: int) -> str:
+        """Return what names the history up to change `seq`: another store's, or a restored one's, is another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +43,13 @@ class FileMark:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One derived index on disk: `files` by their path relative to the manifest, as of change `seq` of `database`.
+    """One derived index on disk: `files` by their path relative to the manifest, as of change `seq`.
 
-    `layout` names what the files hold (engine, its version, its options): another layout is rebuilt, not read.
+    `lineage` is the store's `mark` of that change. `layout` names what the files hold (engine, its version, its
+    options): another layout is rebuilt, not read.
     """
 
-    database: str
+    lineage: str
     layout: str
     seq: int
     files: Mapping[str, FileMark]
@@ -47,7 +59,7 @@ class Manifest:
         """Put the manifest at `path`, atomically, with a checksum of its own."""
         body = {
             "version": _VERSION,
-            "database": self.database,
+            "lineage": self.lineage,
             "layout": self.layout,
             "seq": self.seq,
             "files": {name: [mark.nbytes, mark.digest] for name, mark in sorted(self.files.items())},
@@ -59,18 +71,20 @@ class Manifest:
         )
 
 
-def faults(path: Path) -> list[str]:
-    """Return what is wrong with the manifest at `path` or a file that it names, whatever they were made for."""
+def faults(path: Path, lineage: Lineage) -> list[str]:
+    """Return what is wrong with the manifest at `path` or a file that it names, and whether they are a store's own."""
     body = _read(path)
     if isinstance(body, str):
         return [] if body == _MISSING else [body]  # a build that was cut off: the next opening starts over
     if body["version"] != _VERSION:
         return []  # as above
+    if stray := _stray(body, lineage):
+        return [f"{path.name} {stray}"]
     files = {name: FileMark(*mark) for name, mark in body["files"].items()}
     return [found for name, mark in files.items() if (found := _difference(path.parent / name, mark))]
 
 
-def load(path: Path, *, database: str, layout: str, newest_seq: int) -> Manifest | str:
+def load(path: Path, *, lineage: Lineage, layout: str) -> Manifest | str:
     """Return the manifest at `path` if it and every file that it names can be trusted, else the reason why not."""
     body = _read(path)
     if isinstance(body, str):
@@ -79,12 +93,12 @@ def load(path: Path, *, database: str, layout: str, newest_seq: int) -> Manifest
         return f"{path.name} is of format {body['version']}, now {_VERSION}"
     if body["layout"] != layout:
         return f"{path.name} is of another layout ({body['layout']}, now {layout})"
-    if body["database"] != database or body["seq"] > newest_seq:
-        return f"{path.name} belongs to another state of the database"
+    if stray := _stray(body, lineage):
+        return f"{path.name} {stray}"
     files = {name: FileMark(*mark) for name, mark in body["files"].items()}
     reasons = (_difference(path.parent / name, mark) for name, mark in files.items())
     return next(filter(None, reasons), None) or Manifest(
-        body["database"], body["layout"], body["seq"], files, body["fields"]
+        body["lineage"], body["layout"], body["seq"], files, body["fields"]
     )
 
 
@@ -99,6 +113,17 @@ def mark_files(folder: Path, names: Iterable[str], known: Mapping[str, FileMark]
         old = known.get(name)
         marks[name] = old if old and old.nbytes == nbytes else FileMark(nbytes, digest_file(folder / name))
     return marks
+
+
+def _stray(body: Mapping[str, Any], lineage: Lineage) -> str:
+    """Return how what a manifest says doesn't belong to the store, "" if it does."""
+    seq, newest = body["seq"], lineage.seq
+    if seq <= newest and body["lineage"] == lineage.mark(seq):
+        return ""
+    return (
+        f"belongs to another state of the database: it is of change {seq} of a history that these documents (change "
+        f"{newest}) don't have; one of the two was put back from a copy, or taken from elsewhere"
+    )
 
 
 def _read(path: Path) -> dict[str, Any] | str:

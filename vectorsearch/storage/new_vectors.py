@@ -7,11 +7,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from vectorsearch.storage import failpoints
+from vectorsearch.storage.records import vector_digest
 from vectorsearch.storage.schema import reachable, translated
 from vectorsearch.types import full_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -22,26 +23,27 @@ if TYPE_CHECKING:
 
 FILE_NAME = "new-vectors.sqlite"
 _TABLES = """
-CREATE TABLE made_by (model TEXT NOT NULL);
-CREATE TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
+CREATE TABLE made_by (model TEXT NOT NULL, lineage TEXT NOT NULL);
+CREATE TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL, digest BLOB NOT NULL);
 """
 
 
 class NewVectors:
     """A file beside the store's, with vectors by row; what another model has left there is thrown away.
 
-    It survives a kill, so that a run goes on where it was cut off.
+    It survives a kill, so that a run goes on where it was cut off; not where the documents have another history by now,
+    in which a row may be of another text.
     """
 
     def __init__(self, store: Store, made_by: str) -> None:
         self._store = store
         self._folder = store.folder
         self.path = store.folder / FILE_NAME
-        if self._model() != made_by:
+        if not self._goes_on(made_by):
             self.remove()
             with self._connection() as conn:
                 conn.executescript(f"BEGIN; {_TABLES} COMMIT;")
-                conn.execute("INSERT INTO made_by VALUES (?)", (made_by,))
+                conn.execute("INSERT INTO made_by VALUES (?, ?)", (made_by, store.mark(0)))
                 conn.commit()
 
     @property
@@ -63,9 +65,9 @@ class NewVectors:
 
     def append(self, rows: Sequence[int], vectors: NDArray[np.float32]) -> None:
         """Keep vectors float32[n, dim] of these rows."""
-        blobs = (vector.astype("<f4").tobytes() for vector in vectors)
         with translated(self._folder), self._connection() as conn:
-            conn.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", zip(rows, blobs, strict=True))
+            conn.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", _stored(rows, vectors))
+            conn.execute("UPDATE made_by SET lineage = ?", (self._store.mark(max(rows, default=0)),))
             conn.commit()
         failpoints.reach("new_vectors.after_append")
 
@@ -80,20 +82,19 @@ class NewVectors:
             rest = conn.execute(query, (since,)).fetchall()
             if rest:
                 vectors = make([full_text(title, text) for _, title, text in rest])
-                blobs = (vector.astype("<f4").tobytes() for vector in vectors)
                 conn.executemany(
-                    "INSERT INTO attached.vectors VALUES (?, ?)",
-                    ((row, blob) for (row, *_), blob in zip(rest, blobs, strict=True)),
+                    "INSERT INTO attached.vectors VALUES (?, ?, ?)", _stored([row for row, *_ in rest], vectors)
                 )
-            conn.execute("DELETE FROM vectors")
-            conn.execute(
-                "INSERT INTO vectors SELECT v.row, v.vector FROM attached.vectors v JOIN documents d ON d.row = v.row"
-            )
+            for table, column in (("vectors", "vector"), ("vector_digests", "digest")):
+                conn.execute(f"DELETE FROM {table}")  # noqa: S608 -- constants, no input
+                conn.execute(
+                    f"INSERT INTO {table} SELECT v.row, v.{column} "  # noqa: S608 -- as above
+                    "FROM attached.vectors v JOIN documents d ON d.row = v.row"
+                )
             conn.execute("UPDATE state SET seq = seq + 1, vectors = (SELECT count(*) FROM vectors)")
             seq, n = conn.execute("SELECT seq, vectors FROM state").fetchone()
             values = {**meta, "vectors_floor": str(seq)}
             conn.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
-            conn.execute("PRAGMA user_version = 2")
         self.remove()
         return int(n)
 
@@ -103,15 +104,22 @@ class NewVectors:
             for suffix in ("", "-journal", "-wal", "-shm"):
                 self.path.with_name(FILE_NAME + suffix).unlink(missing_ok=True)
 
-    def _model(self) -> str | None:
+    def _goes_on(self, made_by: str) -> bool:
+        """Tell whether what is there is of this model, and of the documents that the store has."""
         if not self.path.exists():
-            return None
+            return False
         try:
             with self._connection() as conn:
-                (model,) = conn.execute("SELECT model FROM made_by").fetchone()
-        except (sqlite3.DatabaseError, TypeError):  # cut off while it was made, or damaged: it is only a cache
-            return None
-        return str(model)
+                found = conn.execute("SELECT model, lineage FROM made_by").fetchone()
+            return bool(found == (made_by, self._store.mark(self.last_row)))
+        except sqlite3.DatabaseError:  # cut off while it was made, damaged, or of an earlier format: it is only a cache
+            return False
 
     def _connection(self) -> closing[sqlite3.Connection]:
         return closing(sqlite3.connect(self.path))
+
+
+def _stored(rows: Sequence[int], vectors: NDArray[np.float32]) -> Iterator[tuple[int, bytes, bytes]]:
+    for row, vector in zip(rows, vectors, strict=True):
+        blob = vector.astype("<f4").tobytes()
+        yield row, blob, vector_digest(row, blob)

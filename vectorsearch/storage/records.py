@@ -141,6 +141,11 @@ def to_document(row_id: str, title: str, text: str, metadata: str, vector: bytes
     return Document(row_id, text, title, json.loads(metadata), None if vector is None else vector_of(vector).copy())
 
 
+def vector_digest(row: int, blob: bytes) -> bytes:
+    """Return 8 bytes that change with any bit of a stored vector, and if it is put in another row's place."""
+    return hashlib.blake2b(blob, digest_size=8, salt=row.to_bytes(16, "little")).digest()
+
+
 def vector_of(blob: bytes) -> NDArray[np.float32]:
     """Return float32[dim] over the blob's own bytes, read-only."""
     return np.frombuffer(blob, dtype=_VECTOR_TYPE)

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from backends.errors import InvalidInput
+from vectorsearch.storage import lineage
 from vectorsearch.storage.errors import (
     DamagedDatabase,
     NewerFormat,
@@ -19,13 +20,15 @@ from vectorsearch.storage.errors import (
     StoreError,
 )
 from vectorsearch.storage.lock import LOCK_NAME
+from vectorsearch.storage.upgrade import VECTOR_DIGESTS, upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-FORMAT = 2  # what this release reads; a database is made with format 1, and compacting it makes it format 2
-_NEW_FORMAT = 1
+# What this release writes, and brings earlier ones to. 2 was 1 with deletions forgotten; 3 knows its generations, and
+# has a digest of each vector.
+FORMAT = 3
 FILE_NAME = "documents.sqlite"
 _APPLICATION_ID = 0x56534442  # "VSDB", at byte 68 of the file, so that `file` and we know it without opening it
 _KEPT = "nothing of an unfinished write was kept, and everything before it was"
@@ -36,7 +39,7 @@ _PAGE_NBYTES = 8192  # five vectors of 384 dimensions to a page; SQLite's defaul
 # `row` is the sequence number of the insertion. An upsert deletes the row and inserts another, and a deletion takes a
 # number of the same counter, so whatever is derived from this file catches up from one number by two range scans.
 # Vectors have their own table: they stream into an index without dragging the texts through the page cache.
-_TABLES = """
+_TABLES = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE state (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -48,10 +51,12 @@ CREATE TABLE documents (
 );
 CREATE TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 CREATE TABLE deletions (seq INTEGER PRIMARY KEY, row INTEGER NOT NULL);
+{lineage.TABLES};
+{VECTOR_DIGESTS};
 INSERT INTO state VALUES (1, 0, 0, 0);
 -- Ties the derived files to this database: those of a folder with other documents don't fit.
 INSERT INTO meta VALUES ('uuid', lower(hex(randomblob(16))));
-"""
+"""  # noqa: S608 -- two constants, no input
 
 
 @contextmanager
@@ -144,10 +149,10 @@ def _beside(folder: Path) -> list[str]:
     return [name for name in names if name != LOCK_NAME and not name.startswith(FILE_NAME)]
 
 
-def connect(folder: Path, *, read_only: bool) -> sqlite3.Connection:
-    """Open a connection that any thread may use, one at a time."""
+def connect(folder: Path, *, read_only: bool, create: bool = False) -> sqlite3.Connection:
+    """Open a connection that any thread may use, one at a time; with `create`, the file is made if there is none."""
     path = folder / FILE_NAME
-    mode = "mode=ro" if read_only else "mode=rwc"
+    mode = "mode=ro" if read_only else "mode=rwc" if create else "mode=rw"
     if read_only and not os.access(folder, os.W_OK) and not path.with_name(f"{FILE_NAME}-wal").exists():
         mode = "immutable=1"  # on read-only media SQLite can't make the file that readers and a writer share
     uri = f"{path.absolute().as_uri()}?{mode}"
@@ -166,10 +171,12 @@ def prepare_writer(conn: sqlite3.Connection, folder: Path, *, durable: bool) -> 
     conn.execute("PRAGMA checkpoint_fullfsync = ON")
     conn.execute("PRAGMA journal_size_limit = 67108864")
     if new:
-        script = f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {_NEW_FORMAT};"
+        script = f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
         conn.executescript(f"BEGIN IMMEDIATE; {script} {_TABLES} COMMIT;")
         # Moves the identity from the log into the file's first page, where `holds_database` reads it.
         conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    else:
+        upgrade(conn, folder, FORMAT)
 
 
 def read_meta(folder: Path) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from backends.errors import InvalidInput
 from vectorsearch.storage import failpoints
+from vectorsearch.storage.records import vector_digest
 
 if TYPE_CHECKING:
     import sqlite3
@@ -24,8 +25,10 @@ def insert_rows(conn: sqlite3.Connection, records: Sequence[Record], seq: int) -
         ((row, r.id, r.digest, r.title, r.metadata, r.text) for row, r in numbered),
     )
     failpoints.reach("store.after_documents")
+    vectors = [(row, r.vector) for row, r in numbered if r.vector is not None]
+    conn.executemany("INSERT INTO vectors VALUES (?, ?)", vectors)
     conn.executemany(
-        "INSERT INTO vectors VALUES (?, ?)", ((row, r.vector) for row, r in numbered if r.vector is not None)
+        "INSERT INTO vector_digests VALUES (?, ?)", ((row, vector_digest(row, blob)) for row, blob in vectors)
     )
     return seq + len(records)
 
@@ -37,6 +40,7 @@ def delete_rows(conn: sqlite3.Connection, rows: Sequence[int], seq: int) -> int:
         conn.execute("INSERT INTO deletions VALUES (?, ?)", (seq, row))
         conn.execute("DELETE FROM documents WHERE row = ?", (row,))
         had_vector = conn.execute("DELETE FROM vectors WHERE row = ?", (row,)).rowcount
+        conn.execute("DELETE FROM vector_digests WHERE row = ?", (row,))
         conn.execute("UPDATE state SET documents = documents - 1, vectors = vectors - ?", (had_vector,))
     failpoints.reach("store.after_delete")
     return seq

@@ -73,14 +73,12 @@ def mend(store: Store) -> None:
 def forget_deletions(store: Store, up_to: int) -> int:
     """Forget which rows were deleted up to change `up_to`, and return how many that were.
 
-    An index that has seen less must be built again; `Snapshot.floor` tells it so. The database is then of format 2,
-    since a release that doesn't know the floor would find deleted documents.
+    An index that has seen less must be built again; `Snapshot.floor` tells it so.
     """
     with store.transaction() as conn:
         forgotten = conn.execute("DELETE FROM deletions WHERE seq <= ?", (up_to,)).rowcount
         if forgotten:
             conn.execute("INSERT OR REPLACE INTO meta VALUES ('floor', ?)", (str(up_to),))
-            conn.execute("PRAGMA user_version = 2")
     return int(forgotten)
 
 

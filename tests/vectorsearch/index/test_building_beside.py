@@ -214,7 +214,7 @@ def test_a_search_goes_on_when_no_thread_can_be_had(tmp_path: Path, monkeypatch:
 def test_a_deletion_is_not_forgotten_when_the_base_is_extended_from_a_later_moment(tmp_path: Path) -> None:
     """What was deleted between the index's moment and the builder's is dead in the base that is adopted."""
     store = Store(tmp_path / "db", durable=False)
-    index = FaissIndex(BasePlan("HNSW16", 1000), None, database=store.uuid, newest_seq=0, fetch=store.vectors_of)
+    index = FaissIndex(BasePlan("HNSW16", 1000), None, lineage=store, fetch=store.vectors_of)
     store.write(documents(3000))
     with store.snapshot() as snapshot:
         index.catch_up(snapshot, lambda _: None)
@@ -259,7 +259,7 @@ def test_a_base_finds_what_is_nearest_when_it_was_tuned(tmp_path: Path, factory:
 
     def opened() -> FaissIndex:
         plan = BasePlan(factory, 1000)
-        return FaissIndex(plan, tmp_path / "dense", database=store.uuid, newest_seq=store.seq, fetch=store.vectors_of)
+        return FaissIndex(plan, tmp_path / "dense", lineage=store, fetch=store.vectors_of)
 
     index = opened()
     with store.snapshot() as snapshot:

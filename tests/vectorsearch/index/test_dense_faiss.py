@@ -70,9 +70,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def open_index(store: Store, plan: BasePlan = GRAPH, *, read_only: bool = False) -> FaissIndex:
     """Open the index beside the store."""
     folder = store.folder.parent / "dense"
-    return FaissIndex(
-        plan, folder, database=store.uuid, newest_seq=store.seq, fetch=store.vectors_of, read_only=read_only
-    )
+    return FaissIndex(plan, folder, lineage=store, fetch=store.vectors_of, read_only=read_only)
 
 
 def add(store: Store, index: FaissIndex, first: int, n: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,13 +19,28 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "a").write_bytes(b"alpha" * 100)
     (tmp_path / "b").write_bytes(b"beta" * 100)
     marks = manifest.mark_files(tmp_path, ["a", "b"], {})
-    manifest.Manifest("db", "layout", 7, marks, {"dead": 3}).save(tmp_path / "manifest", durable=True)
+    manifest.Manifest("db:7", "layout", 7, marks, {"dead": 3}).save(tmp_path / "manifest", durable=True)
     return tmp_path
 
 
-def load(folder: Path, database: str = "db", layout: str = "layout", newest_seq: int = 9) -> manifest.Manifest | str:
+@dataclass(frozen=True)
+class History:
+    """A store at change `seq`, whose changes have marks that begin with its name."""
+
+    name: str = "db"
+    seq: int = 9
+
+    def mark(self, seq: int) -> str:
+        """Name a change."""
+        return f"{self.name}:{seq}"
+
+
+OWN = History()
+
+
+def load(folder: Path, lineage: History = OWN, layout: str = "layout") -> manifest.Manifest | str:
     """Load the folder's manifest."""
-    return manifest.load(folder / "manifest", database=database, layout=layout, newest_seq=newest_seq)
+    return manifest.load(folder / "manifest", lineage=lineage, layout=layout)
 
 
 def test_the_manifest_comes_back_when_nothing_changed(folder: Path) -> None:
@@ -34,9 +50,9 @@ def test_the_manifest_comes_back_when_nothing_changed(folder: Path) -> None:
     assert (found.seq, sorted(found.files), found.fields) == (7, ["a", "b"], {"dead": 3})
 
 
-@pytest.mark.parametrize("options", [{"database": "x"}, {"layout": "x"}, {"newest_seq": 6}])
-def test_the_manifest_is_refused_when_it_is_not_of_this_state(folder: Path, options: dict[str, str]) -> None:
-    """Another database, another layout, or a change that the store doesn't have: a reason, never a manifest."""
+@pytest.mark.parametrize("options", [{"lineage": History("x")}, {"layout": "x"}, {"lineage": History(seq=6)}])
+def test_the_manifest_is_refused_when_it_is_not_of_this_state(folder: Path, options: dict[str, Any]) -> None:
+    """Another history, another layout, or a change that the store doesn't have: a reason, never a manifest."""
     assert isinstance(load(folder, **options), str)
 
 
@@ -83,6 +99,6 @@ def test_a_file_of_several_pieces_is_refused_when_any_of_it_changed(
 
 def test_an_earlier_manifest_is_no_fault_and_is_not_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of an earlier release are built again without a word of damage."""
-    monkeypatch.setattr(manifest, "_VERSION", 3)
-    assert manifest.faults(folder / "manifest") == []
-    assert load(folder) == "manifest is of format 2, now 3"
+    monkeypatch.setattr(manifest, "_VERSION", 4)
+    assert manifest.faults(folder / "manifest", OWN) == []
+    assert load(folder) == "manifest is of format 3, now 4"
