@@ -131,6 +131,14 @@ class Models:
         status = self.manager.status(chain.ref)
         return ModelState(chain.ref, status.backend, resident=status.resident, nbytes=status.nbytes, why=choice.reason)
 
+    def is_resident(self, spec: ModelSpec, workload: Workload) -> bool:
+        """Return whether the backend that does such work for a model first has it in memory, and may be asked at once.
+
+        Raises:
+            CannotServe, ModelUnavailable: as `encoder`.
+        """
+        return self.manager.status(self._chain(spec, workload)[1].ref).resident
+
     def check_health(self, threshold: float = 0.1) -> tuple[BackendHealth, ...]:
         """Return the backends that let down more than this share of recent calls; see `Health.check_health`."""
         return self.manager.health.check_health(threshold)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from typing import TYPE_CHECKING, get_args
 
@@ -17,11 +17,13 @@ from vectorsearch.rows import iter_rows, with_vectors
 from vectorsearch.space import digest_of
 from vectorsearch.storage.errors import SpaceChanged
 from vectorsearch.storage.store import OnConflict
+from vectorsearch.write_rate import WriteRate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from backends.base import ModelSpec
+    from backends.selection import Workload
     from vectorsearch.collection import Collection
     from vectorsearch.models import Models
     from vectorsearch.rows import Rows, Vectors
@@ -36,6 +38,7 @@ class Writer:
     collection: Collection
     models: Models
     space: EmbeddingSpace
+    rate: WriteRate = field(default_factory=WriteRate)
 
     def write(self, docs: Rows, *, on_conflict: OnConflict, vectors: Vectors | None = None) -> int:
         """Store documents and return how many; see `Database.add` and `Database.upsert`."""
@@ -109,8 +112,15 @@ class Writer:
         missing = [i for i, document in enumerate(documents) if document.vector is None]
         if embedder is None or not missing:
             return complete
-        encoder = self.models.encoder(embedder, "bulk")
-        vectors = encoder.encode_passages([documents[i].full_text for i in missing]).vectors
+        texts = [documents[i].full_text for i in missing]
+        vectors = self.models.encoder(embedder, self._workload(embedder, texts)).encode_passages(texts).vectors
         for i, vector in zip(missing, vectors, strict=True):
             complete[i] = replaced(documents[i], vector=vector)
         return complete
+
+    def _workload(self, embedder: ModelSpec, texts: Sequence[str]) -> Workload:
+        return self.rate.workload(
+            sum(map(len, texts)),
+            query_is_resident=self.models.is_resident(embedder, "query"),
+            bulk_is_resident=self.models.is_resident(embedder, "bulk"),
+        )

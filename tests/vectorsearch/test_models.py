@@ -48,7 +48,7 @@ def test_query_and_bulk_use_their_own_backends_of_one_model(monkeypatch: pytest.
     one, jax = fake("one"), fake("jax")
     only(monkeypatch, one, jax)
     with vs.open(embed=EMBEDDER, rerank=RERANKER) as db:
-        db.add(DOCS)
+        db.add([{"id": "much", "text": "alpha " * 20_000}, *DOCS])
         assert (one.loaded, jax.loaded) == (0, 1)
         result = db.search("gamma")
         assert (one.loaded, jax.loaded) == (1, 1)
