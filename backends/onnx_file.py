@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +79,20 @@ def _texts(graph: Any) -> Iterator[Any]:  # noqa: ANN401  (as above)
         yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
 
 
-def operators(path: Path) -> frozenset[str]:
-    """Return the names of the operators in a file, those of a foreign domain as `domain::name`.
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What can be said of a file without its weights: its operators, and the inputs whose size is fixed.
+
+    Operators of a foreign domain are named `domain::name`. `fixed` says in words which inputs take one number of rows
+    or one length only.
+    """
+
+    operators: frozenset[str]
+    fixed: str = ""
+
+
+def facts(path: Path) -> Facts:
+    """Return what a file is made of.
 
     Remembered on disk until the file's size or time changes, so that asking costs neither the file's parsing nor the
     import of `onnx`.
@@ -89,14 +102,32 @@ def operators(path: Path) -> frozenset[str]:
     """
     try:
         memory = cache_dir() / "operators" / f"{state_key([path])}.json"
-        return frozenset(json.loads(memory.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError):
-        found = frozenset(operator_name(node) for node in parse(path).graph.node)
+        stored = json.loads(memory.read_text(encoding="utf-8"))
+        return Facts(frozenset(stored["operators"]), str(stored["fixed"]))
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        graph = parse(path).graph
+        found = Facts(frozenset(operator_name(node) for node in graph.node), _fixed(graph))
     try:
-        write_atomically(memory, json.dumps(sorted(found)))
+        write_atomically(memory, json.dumps({"operators": sorted(found.operators), "fixed": found.fixed}))
     except OSError:
         return found  # a cache that can't be written costs time, not answers
     return found
+
+
+def _fixed(graph: Any) -> str:  # noqa: ANN401  (as above)
+    """Return the inputs of a fixed size, and that size."""
+    weights = {weight.name for weight in graph.initializer}
+    shapes = {
+        value.name: [dim.dim_value or dim.dim_param or "?" for dim in value.type.tensor_type.shape.dim]
+        for value in graph.input
+        if value.name not in weights
+    }
+    return ", ".join(f"{name} {shape}" for name, shape in shapes.items() if any(isinstance(n, int) for n in shape))
+
+
+def operators(path: Path) -> frozenset[str]:
+    """Return the names of the operators in a file; see `facts`."""
+    return facts(path).operators
 
 
 def operator_name(node: Any) -> str:  # noqa: ANN401  (as above)

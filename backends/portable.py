@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from backends import onnx_file
 from backends.base import Serves
 from backends.errors import InvalidModel, MissingExtra
 from backends.graph import unsupported
-from backends.onnx_file import operators
 
 if TYPE_CHECKING:
     from backends.base import ModelSpec
 
 
 def is_graph(spec: ModelSpec) -> Serves:
-    """Say yes to an ONNX file, by its name."""
+    """Say yes to an ONNX file that takes any rows; one that isn't there yet is taken at its name."""
     if spec.weights_file.endswith(".onnx"):
+        path = spec.folder / spec.weights_file
+        try:
+            fixed = onnx_file.facts(path).fixed if path.is_file() else ""
+        except (MissingExtra, InvalidModel):
+            fixed = ""  # who loads the file tells what is wrong
+        if fixed:
+            return Serves(
+                ok=False,
+                reason=f"the graph of {spec.name!r} takes rows of one size only ({fixed}): export it with free sizes",
+            )
         return Serves(ok=True)
     return Serves(
         ok=False,
@@ -43,4 +53,4 @@ def is_packed(spec: ModelSpec) -> bool:
         InvalidModel, MissingExtra: as `onnx_file.operators`.
     """
     path = spec.folder / spec.weights_file
-    return not path.is_file() or "MatMulInteger" in operators(path)
+    return not path.is_file() or "MatMulInteger" in onnx_file.operators(path)

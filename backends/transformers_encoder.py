@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
 from safetensors import SafetensorError
+from transformers import masking_utils
 from transformers.utils import logging
 
 from backends.architectures import ENCODERS, unread
@@ -17,7 +19,7 @@ from backends.tokenizer_settings import TokenizerSettings
 from backends.torch_backend import is_out_of_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from torch import Tensor
@@ -159,7 +161,7 @@ class TransformersEncoder:
         # On the module itself: a module around it would put its own name before that of each weight.
         self.module.forward = forward
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _masks_as_products():
                 warnings.simplefilter("ignore")  # the exporter is the older one, and says so; parity is checked
                 torch.onnx.export(
                     self.module,
@@ -177,6 +179,18 @@ class TransformersEncoder:
             raise InvalidModel(f"PyTorch can't express {path.parent.name} as an ONNX graph: {exc}") from exc
         finally:
             del self.module.forward
+
+
+@contextmanager
+def _masks_as_products() -> Iterator[None]:
+    """Let masks be made by broadcasting while a graph is traced: `torch.vmap`, by which some are, can't be exported."""
+    masks: Any = masking_utils.ALL_MASK_ATTENTION_FUNCTIONS
+    usual = masks["eager"]
+    masks["eager"] = lambda *args, **options: usual(*args, **(options | {"use_vmap": False}))
+    try:
+        yield
+    finally:
+        del masks["eager"]  # what was set anew: the usual one shows again
 
 
 def _load(folder: Path, *, like: Tensor, classify: bool, plain: bool) -> tuple[Any, Mapping[str, Any]]:
