@@ -160,7 +160,6 @@ def _reduce_l2(to: Rewriting, node: Node) -> None:
 _RULES: Mapping[str, Callable[[Rewriting, Node], None]] = {
     "Constant": _constant,
     "Identity": _alias,
-    "Dropout": _alias,
     "Less": _swapped("Greater"),
     "LessOrEqual": _swapped("GreaterOrEqual"),
     "Sum": _chain("Add"),

@@ -94,7 +94,10 @@ class Folding:
         return all(not name or name in self.known for name in node.inputs)
 
     def _operands(self, node: Node) -> Operands:
-        values = [self.values.get(name) if name else None for name in node.inputs]
+        absent = [name for name in node.inputs if name and name not in self.values]
+        if absent:
+            raise ValueError(f"it takes {absent}, which is not computed here")
+        values = [self.values[name] if name else None for name in node.inputs]
         return Operands(values, [self.known.get(name) for name in node.inputs], self._opset)
 
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backends import folding, onnx_file, signature
+from backends import folding, onnx_file, signature, understood
 from backends.canonical import REWRITTEN, Rewriting
 from backends.errors import InvalidModel
 from backends.node import Node, Value
 from backends.normal_form import NORMALISED
+from backends.understood import INPUT_TYPES, NEWEST_OPSET, OLDEST_OPSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -28,7 +29,6 @@ __all__ = ["SUPPORTED", "Graph", "Node", "load", "unsupported"]
 
 # Operators that `specialise` knows.
 SUPPORTED = folding.SUPPORTED | REWRITTEN | NORMALISED
-OLDEST_OPSET = 7
 # What folding may add: 8-bit weights grow fourfold, and two or three forms of one may be alive at once.
 _FOLDING_FACTOR = 12
 _FOLDING_FLOOR_NBYTES = 1 << 24
@@ -65,19 +65,22 @@ class Graph:
 
 
 def unsupported(path: Path) -> tuple[str, ...]:
-    """Return the operators of a file that `load` does not know, sorted; remembered until the file changes.
+    """Return what of a file `load` does not know, in words, sorted; remembered until the file changes.
+
+    Operators, attributes of known ones, inputs: see `understood`.
 
     Raises:
         InvalidModel, MissingExtra: as `load`.
     """
-    return tuple(sorted(onnx_file.operators(path) - SUPPORTED))
+    return understood.unknown(path)
 
 
 def load(path: Path) -> Graph:
     """Load an ONNX graph with its weights; whatever depends on weights alone is computed now, once.
 
     Raises:
-        InvalidModel: the file is damaged, unsafe, or uses an operator that is not known; the message says which.
+        InvalidModel: the file is damaged, unsafe, or uses an operator or an attribute that is not known; the message
+            says which.
         MissingExtra: the `onnx` package is not installed.
     """
     return read(onnx_file.parse(path), path)
@@ -85,9 +88,9 @@ def load(path: Path) -> Graph:
 
 def read(model: Any, path: Path) -> Graph:  # noqa: ANN401  (a protobuf message without a type)
     """Load as `load` does, from a ModelProto; `path` is where it came from."""
-    unknown = sorted({onnx_file.operator_name(node) for node in model.graph.node} - SUPPORTED)
-    if unknown or model.graph.sparse_initializer:
-        raise InvalidModel(f"{path} uses {', '.join(unknown) or 'sparse weights'}, which is not served")
+    found = _opset(model, path)
+    if unknown := understood.refused(model):
+        raise InvalidModel(f"{path} uses {', '.join(unknown)}, which is not served")
     weights = {tensor.name: onnx_file.array(tensor, path) for tensor in model.graph.initializer}
     if len(weights) < len(model.graph.initializer) or "" in weights:
         raise InvalidModel(f"{path} has weights without a name, or two of one name")
@@ -100,10 +103,22 @@ def read(model: Any, path: Path) -> Graph:  # noqa: ANN401  (a protobuf message 
         weights=weights,
         inputs=signature.inputs(model),
         outputs=tuple(signature.tensor(value) for value in model.graph.output),
-        opset=_opset(model, path),
+        opset=found,
     )
     _check_names(made)
-    return _folded(made)
+    return _folded(_as_declared(made, model))
+
+
+def _as_declared(made: Graph, model: Any) -> Graph:  # noqa: ANN401  (as above)
+    """Return the graph with each input, which is fed int64, cast to the type that the file declares for it."""
+    kinds = {value.name: INPUT_TYPES[value.type.tensor_type.elem_type] for value in model.graph.input}
+    cast = {name: f"{name}~fed" for name in made.inputs if kinds[name] not in {"int64", "int32"}}
+    if not cast:
+        return made
+    codes = {name: value.type.tensor_type.elem_type for value in model.graph.input if (name := value.name) in cast}
+    casts = [Node("Cast", (name,), (to,), {"to": codes[name]}) for name, to in cast.items()]
+    nodes = [replace(node, inputs=tuple(cast.get(name, name) for name in node.inputs)) for node in made.nodes]
+    return replace(made, nodes=(*casts, *nodes))
 
 
 def _folded(read: Graph) -> Graph:
@@ -136,10 +151,12 @@ def _each(path: Path, nodes: Iterable[Node], take: Callable[[Node], None]) -> No
 
 
 def _opset(model: Any, path: Path) -> int:  # noqa: ANN401  (a protobuf message without a type)
-    found = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    found = understood.opset(model)
     if found < OLDEST_OPSET:
-        raise InvalidModel(f"{path} is of ONNX opset {found}; served are {OLDEST_OPSET} and later: export it again")
-    return int(found)
+        raise InvalidModel(
+            f"{path} is of ONNX opset {found}; served are {OLDEST_OPSET} to {NEWEST_OPSET}: export it again"
+        )
+    return found
 
 
 def _check_names(read: Graph) -> None:

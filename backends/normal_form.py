@@ -26,17 +26,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backends.node import Node, Value
+from backends.understood import CASTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-# TensorProto.DataType → NumPy; half floats are computed as float32.
-_CASTS = {
-    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool",
-    10: "float32", 11: "float64", 12: "uint32", 13: "uint64", 16: "float32",
-}  # fmt: skip
 _FLATTENING_SOFTMAX = 13  # before this opset softmax runs over all axes from `axis` on
 
 
@@ -86,6 +82,8 @@ def _axis(axis: Any, rank: int, *, beyond: int = 0) -> int:  # noqa: ANN401  (wh
 def _axes(node: Node, given: Operands, at: int) -> tuple[int, ...] | None:
     """Return the axes of a node, an attribute before opset 13 (18 for most reductions) and an input since."""
     axes = node.attributes.get("axes")
+    if axes is not None and len(given.values) > at:
+        raise ValueError("its axes are given twice, as an attribute and as an input")
     return given.numbers(at) if axes is None else tuple(int(axis) for axis in axes)
 
 
@@ -162,6 +160,8 @@ def _bounds(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
 def _split(node: Node, given: Operands) -> tuple[Node, ...]:
     shape, asked = given.value(0).shape, node.attributes.get("split")
     axis = _axis(node.attributes.get("axis", 0), len(shape))
+    if node.attributes.get("num_outputs", len(node.outputs)) != len(node.outputs):
+        raise ValueError(f"num_outputs={node.attributes['num_outputs']}, and {len(node.outputs)} are taken")
     sizes = given.numbers(1) if asked is None else tuple(int(n) for n in asked)
     if sizes is None:
         even = -(-shape[axis] // len(node.outputs))  # the last part is the smaller one
@@ -233,10 +233,19 @@ def _cumsum(node: Node, given: Operands) -> tuple[Node, ...]:
 
 
 def _cast(node: Node, given: Operands) -> tuple[Node, ...]:
-    to = _CASTS[node.attributes["to"]]
+    to = CASTS[node.attributes["to"]]
     if given.value(0).dtype == to:
         return (Node("Identity", node.inputs, node.outputs),)
     return (Node("Cast", node.inputs, node.outputs, {"to": to}),)
+
+
+def _dropout(node: Node, given: Operands) -> tuple[Node, ...]:
+    if len(given.values) > 2 and given.values[2] is not None:  # noqa: PLR2004  (training_mode is the third input)
+        trains = given.known[2]
+        if trains is None or trains.any():
+            raise ValueError("training_mode is on, or depends on the data")
+    # Its second output, what was kept, isn't made: whoever takes it is refused.
+    return (Node("Identity", node.inputs[:1], node.outputs[:1]),)
 
 
 REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
@@ -245,6 +254,7 @@ _NORMAL: Mapping[str, Callable[[Node, Operands], tuple[Node, ...]]] = {
     "Concat": _with_axis(0),
     "CumSum": _cumsum,
     "DequantizeLinear": _with_axis(1),
+    "Dropout": _dropout,
     "Expand": _expand,
     "Flatten": _flatten,
     "Gather": _with_axis(0),

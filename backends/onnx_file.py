@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ _STORED: Mapping[int, tuple[type[np.generic], str]] = {
     16: (np.uint16, "int32_data"),
 }
 _FLOAT16, _BFLOAT16 = 10, 16
+_EXTERNAL_KEYS = {"location", "offset", "length", "checksum"}
 _TENSOR = 4  # AttributeProto.AttributeType
 _SCALARS = {1: "f", 2: "i", 3: "s"}
 _LISTS = {6: "floats", 7: "ints", 8: "strings"}
@@ -156,6 +158,11 @@ def attributes(node: Any, path: Path) -> dict[str, Any]:  # noqa: ANN401  (as ab
     return found
 
 
+def scalar(attribute: Any) -> Any:  # noqa: ANN401  (as above)
+    """Return the value of an attribute that is an int, a float or a text; None for any other."""
+    return _text(getattr(attribute, _SCALARS[attribute.type])) if attribute.type in _SCALARS else None
+
+
 def array(tensor: Any, path: Path) -> NDArray[Any]:  # noqa: ANN401  (as above)
     """Return a TensorProto as an array, not writable; external data is read from inside the file's folder only.
 
@@ -193,15 +200,36 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:  # noqa: ANN401  
     Raises:
         InvalidModel: one is not a file inside the folder.
     """
-    tensors = [tensor for tensor in model.graph.initializer if tensor.data_location == 1]
+    tensors = [tensor for tensor in _tensors(model.graph, model.functions) if tensor.data_location == 1]
     found = {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
     for location in found:
         _inside(location, path)
     return tuple(sorted(found))
 
 
+def _tensors(*holders: Any) -> Iterator[Any]:  # noqa: ANN401  (as above)
+    """Yield every tensor of graphs and functions: weights, constants in attributes, and those of subgraphs."""
+    for holder in holders:
+        if isinstance(holder, Iterable):
+            yield from _tensors(*holder)
+            continue
+        yield from getattr(holder, "initializer", ())
+        for sparse in getattr(holder, "sparse_initializer", ()):
+            yield from (sparse.values, sparse.indices)
+        for attribute in (attribute for node in holder.node for attribute in node.attribute):
+            yield from (
+                attribute.t,
+                *attribute.tensors,
+                attribute.sparse_tensor.values,
+                attribute.sparse_tensor.indices,
+            )
+            yield from _tensors(*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs)
+
+
 def _external(tensor: Any, path: Path, nbytes: int, where: str) -> NDArray[np.uint8]:  # noqa: ANN401  (as above)
     entries = {entry.key: entry.value for entry in tensor.external_data}
+    if unknown := sorted(entries.keys() - _EXTERNAL_KEYS):
+        raise InvalidModel(f"{where} say {', '.join(unknown)} of their external file, which is not known")
     file = _inside(entries.get("location", ""), path)
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", nbytes))

@@ -35,14 +35,14 @@ def is_graph(spec: ModelSpec) -> Serves:
 
 
 def is_known(spec: ModelSpec) -> Serves:
-    """Say yes to a graph whose operators `specialise` knows; one that isn't there yet is taken at its name."""
+    """Say yes to a graph that `specialise` knows whole; one that isn't there yet is taken at its name."""
     path = spec.folder / spec.weights_file
     try:
         unknown = unsupported(path) if path.is_file() else ()
     except (InvalidModel, MissingExtra) as exc:
         return Serves(ok=False, reason=str(exc))
     if unknown:
-        return Serves(ok=False, reason=f"{spec.name!r} uses operators that it does not know: {', '.join(unknown)}")
+        return Serves(ok=False, reason=f"{spec.name!r} uses what it does not know: {', '.join(unknown)}")
     return Serves(ok=True)
 
 

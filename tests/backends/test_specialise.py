@@ -133,7 +133,7 @@ def test_graph_is_refused_by_operator_when_shapes_do_not_fit(
     """What can't be computed for any data is an invalid model, named by its operator, before anything runs."""
     x = values([2, 3])
     made = model([*as_data("x", x.dtype, 17), node], {"x": x, **constants})
-    with pytest.raises(InvalidModel, match=f"operator {node.op_type} that gives 'y'"):
+    with pytest.raises(InvalidModel, match=rf"(operator|uses) {node.op_type} "):
         programs(tmp_path / "m.onnx", made, 1, 1)
 
 
