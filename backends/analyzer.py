@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import hashlib
 import threading
 import unicodedata
 from functools import cached_property
@@ -10,93 +10,91 @@ from importlib.metadata import version
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from backends import hindi
 from backends.errors import InvalidInput
+from backends.languages import LANGUAGES, language_code
+from backends.spelling import fold, without_accents
+from backends.words import as_written_together, cut, parts, pieces, places, units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection
     from collections.abc import Set as AbstractSet
 
-_VERSION = 1
-# Snowball's names of the languages that Tantivy has both a stemmer and a stop list for.
-_LANGUAGES = {
-    "da": "danish",
-    "de": "german",
-    "en": "english",
-    "es": "spanish",
-    "fi": "finnish",
-    "fr": "french",
-    "hu": "hungarian",
-    "it": "italian",
-    "nl": "dutch",
-    "no": "norwegian",
-    "pt": "portuguese",
-    "ru": "russian",
-    "sv": "swedish",
-}
-# Written without spaces between words (Thai, Lao, Burmese, Khmer; kana, Han, Hangul): single characters and pairs.
-_UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-)
-# Marks belong to the letter before them, but `\w` leaves out the vowel signs of Arabic, Hebrew and Indic scripts.
-_MARKS = (
-    "\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06ed"
-    "\u0900-\u0963\u0966-\u0dff\u1ab0-\u1aff\u1dc0-\u1dff"
-)
-_UNSPACED_RUN = re.compile(f"([{_UNSPACED}]+)")
-_LETTER = f"(?:[^\\W_]|[{_MARKS}])"
-_NAMED_BY_SIGN = r"(?<!\w)[a-z](?:\+\+|#)(?!\w)"  # C++, C#, F#: without the sign they are other languages
-_WORD = re.compile(f"{_NAMED_BY_SIGN}|{_LETTER}+")
-# The stemmer takes "reader's" to "reader"; cut at the apostrophe, a stray "s" would count as a word.
-_ENGLISH_WORD = re.compile(f"{_NAMED_BY_SIGN}|{_LETTER}+(?:'{_LETTER}+)*")
+_VERSION = 2
 _LONGEST_WORD = 128  # characters; what is longer is data, and is found by its beginning
 _REMEMBERED = 200_000
-_SPACED = f"(?:(?![{_UNSPACED}]){_LETTER})+"
-# What a highlight covers: a character of an unspaced script, or a word.
-_HIGHLIGHTED = re.compile(f"[{_UNSPACED}]|[^\\W_](?:\\+\\+|#)(?!\\w)|{_SPACED}(?:['\u2019]{_SPACED})*")
 
 
 class Analyzer:
-    """Cut text into words: NFKC, case folded, `_` `.` `-` and other signs between words.
+    """Cut text into words: folded (`spelling.fold`), `_` `.` `-` and other signs between words.
 
-    With a `language` ("en"), its stop words are dropped and the others reduced to Snowball's stems; None does neither.
+    With a `language` ("en", see `languages`), its stop words are dropped and the others reduced to Snowball's stems;
+    None does neither. `stop_words` are dropped in place of the language's own: none for an empty collection, and None
+    for its own. With `fold_accents`, `é` is `e`.
 
     Raises:
-        InvalidInput: a language that it has no stemmer for.
+        InvalidInput: a language that it has no stemmer for, or a stop word that is no single word.
     """
 
-    def __init__(self, language: str | None) -> None:
-        if language is not None and language not in _LANGUAGES:
-            raise InvalidInput(f"language {language!r} is unknown: use None or one of {', '.join(_LANGUAGES)}")
-        self.language = language
-        self._word = _ENGLISH_WORD if language == "en" else _WORD
+    def __init__(
+        self, language: str | None, *, stop_words: Collection[str] | None = None, fold_accents: bool = False
+    ) -> None:
+        self.language = None if language is None else language_code(language)
+        if not isinstance(fold_accents, bool):
+            raise InvalidInput(f"fold_accents is {fold_accents!r}: it is True or False")
+        self._fold_accents = fold_accents
         self._stems: dict[str, str] = {}  # words recur, and asking Tantivy for one takes longer than a look-up
         self._lock = threading.Lock()  # Tantivy's analyser is used by one thread at a time
+        self._own_list = stop_words is None and self.language is not None and LANGUAGES[self.language].stop_words
+        self._stop_words: frozenset[str] = frozenset()
+        if stop_words is not None:
+            self._stop_words = frozenset(self._as_stop_word(word) for word in _listed(stop_words))
 
     @cached_property
     def fingerprint(self) -> str:
         """Return what changes whenever this analyser may cut a text otherwise."""
-        return f"words-{_VERSION}:{self.language}:{version('tantivy')}"
+        stops = (
+            "own" if self._own_list else hashlib.sha256("\n".join(sorted(self._stop_words)).encode()).hexdigest()[:16]
+        )
+        accents = "no accents" if self._fold_accents else "accents"
+        libraries = f"{version('tantivy')}, unicode {unicodedata.unidata_version}"
+        return f"words-{_VERSION}:{self.language}:{accents}:stop words {stops}:{libraries}"
 
     def words(self, text: str) -> list[str]:
-        """Return the words of a document or a query, in order; a text without any gives an empty list."""
-        if text.isascii():
-            return self._stemmed(self._word.findall(text.lower()))
+        """Return the words of a document or a query, in order; a text without any gives an empty list.
+
+        In scripts without spaces they are characters and pairs of them. A word of Arabic script that a non-joiner parts
+        is its pieces and the whole, for texts that write it apart or together.
+        """
+        if text.isascii() and self.language != "tr":
+            return self._kept(cut(text.lower(), self.language))
         words: list[str] = []
-        for part, unspaced in _parts(text):
+        for part, unspaced in parts(fold(text, self.language)):
             if unspaced:
-                words += part
-                words += map("".join, pairwise(part))
+                characters = units(part)
+                words += self._unstopped([*characters, *map("".join, pairwise(characters))])
             else:
-                words += self._stemmed(self._word.findall(part))
+                words += self._kept([piece for word in cut(part, self.language) for piece in _with_pieces(word)])
         return words
 
     def sequences(self, phrase: str) -> list[list[str]]:
-        """Return the words of a phrase as `words` gives them side by side: one list, or more where scripts change.
+        """Return the words of a phrase as `words` gives them side by side: one list, or more where they aren't.
 
         Stop words are left out, so a phrase spans them.
         """
-        found = [list(part) if u else self._stemmed(self._word.findall(part)) for part, u in _parts(phrase)]
+        found: list[list[str]] = []
+        for part, unspaced in parts(fold(phrase, self.language)):
+            if unspaced:
+                found.append(self._unstopped(units(part)))
+                continue
+            run: list[str] = []
+            for word in cut(part, self.language):
+                if len(pieces(word)) > 1:
+                    found += [self._kept(run), self._kept(pieces(word))]
+                    run = []
+                else:
+                    run.append(word)
+            found.append(self._kept(run))
         return [sequence for sequence in found if sequence]
 
     def spans(self, text: str, wanted: AbstractSet[str]) -> list[tuple[int, int]]:
@@ -105,7 +103,7 @@ class Analyzer:
         Spans that touch, as those of neighbours in a script without spaces do, are one.
         """
         spans: list[tuple[int, int]] = []
-        for match in _HIGHLIGHTED.finditer(text):
+        for match in places(text):
             if wanted.isdisjoint(self.words(match.group())):
                 continue
             if spans and spans[-1][1] == match.start():
@@ -114,9 +112,11 @@ class Analyzer:
                 spans.append(match.span())
         return spans
 
-    def _stemmed(self, words: list[str]) -> list[str]:
-        if self.language is None:
-            return [word[:_LONGEST_WORD] for word in words]
+    def _unstopped(self, words: list[str]) -> list[str]:
+        return [word for word in words if word not in self._stop_words] if self._stop_words else words
+
+    def _kept(self, words: list[str]) -> list[str]:
+        """Return the stems of words that aren't stop words."""
         stems = list(map(self._stems.get, words))
         if None in stems:
             stems = [self._stem(word) if stem is None else stem for word, stem in zip(words, stems, strict=True)]
@@ -125,24 +125,64 @@ class Analyzer:
     def _stem(self, word: str) -> str:
         """Return the stem, or nothing for a stop word."""
         with self._lock:
-            stem = "".join(self._snowball.analyze(word[:_LONGEST_WORD]))
+            stem = self._stemmed(word)
             if len(self._stems) >= _REMEMBERED:
                 self._stems.clear()
             self._stems[word] = stem
         return stem
 
+    def _stemmed(self, word: str) -> str:
+        whole = as_written_together(word)[:_LONGEST_WORD]
+        if whole == word and self._own_list and not self._not_listed.analyze(word):
+            return ""  # an abbreviation such as "I.T." is no stop word
+        compared = without_accents(whole) if self._fold_accents else whole
+        if compared in self._stop_words:
+            return ""
+        if self.language is None:
+            return compared
+        return hindi.stem(compared) if self.language == "hi" else "".join(self._snowball.analyze(compared))
+
+    def _as_stop_word(self, given: object) -> str:
+        """Return a stop word as it is compared.
+
+        Raises:
+            InvalidInput: it is no text, or not exactly one word.
+        """
+        found = (
+            [part for part in parts(fold(given, self.language)) if part[0].strip()] if isinstance(given, str) else []
+        )
+        if len(found) == 1:
+            part, unspaced = found[0]
+            words = units(part) if unspaced else cut(part, self.language)
+            # In an unspaced script, words of one or two characters are what is looked for.
+            if len(words) == 1 or (unspaced and len(words) == 2):  # noqa: PLR2004 -- a pair
+                word = as_written_together("".join(words))[:_LONGEST_WORD]
+                return without_accents(word) if self._fold_accents else word
+        raise InvalidInput(f"stop word {given!r} is no single word here: give words one by one")
+
     @cached_property
     def _snowball(self) -> Any:  # noqa: ANN401 -- Tantivy's own type
-        from tantivy import Filter, TextAnalyzerBuilder, Tokenizer  # noqa: PLC0415 -- Tantivy is loaded by the first text, not before
+        return _tantivy_filter("stemmer", LANGUAGES[self.language or "en"].name)
 
-        name = _LANGUAGES[self.language or "en"]
-        builder = TextAnalyzerBuilder(Tokenizer.raw())
-        return builder.filter(Filter.stopword(name)).filter(Filter.stemmer(name)).build()
+    @cached_property
+    def _not_listed(self) -> Any:  # noqa: ANN401 -- Tantivy's own type
+        return _tantivy_filter("stopword", LANGUAGES[self.language or "en"].name)
 
 
-def _parts(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the folded text in parts, each with whether its script has no spaces."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).replace("\u2019", "'")
-    # The pattern has one group, so the odd parts are the unspaced runs.
-    for number, part in enumerate(_UNSPACED_RUN.split(folded)):
-        yield part, bool(number % 2)
+def _with_pieces(word: str) -> list[str]:
+    found = pieces(word)
+    return [word] if len(found) == 1 else [*found, word]
+
+
+def _tantivy_filter(kind: str, language: str) -> Any:  # noqa: ANN401 -- Tantivy's own type
+    from tantivy import Filter, TextAnalyzerBuilder, Tokenizer  # noqa: PLC0415 -- loaded by the first text, not before
+
+    return TextAnalyzerBuilder(Tokenizer.raw()).filter(getattr(Filter, kind)(language)).build()
+
+
+def _listed(stop_words: object) -> list[Any]:
+    if isinstance(stop_words, str | bytes) or not hasattr(stop_words, "__iter__"):
+        raise InvalidInput(
+            f"stop_words is {stop_words!r}: give a list of words, [] for none, or None for the language's"
+        )
+    return list(stop_words)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
 from backends.analyzer import Analyzer
 from backends.errors import InvalidInput
+from backends.languages import LANGUAGES
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,11 @@ from backends.errors import InvalidInput
         ("ﬁne CAFÉ cafe\u0301 Straße", ["fine", "café", "café", "strass"]),
         ("हिन्दी", ["हिन्दी"]),
         ("the of and", []),
+        ("the U.S.A. and e.g. I.T. but end. Of line", ["usa", "eg", "it", "end", "line"]),
+        (
+            "\U0001f44d\U0001f3fd \U0001f1e9\U0001f1ea ok\u2764\ufe0f",
+            ["\U0001f44d", "\U0001f1e9\U0001f1ea", "ok", "\u2764"],
+        ),
         ("…!? \0 \ud800", []),
     ],
 )
@@ -44,19 +51,102 @@ def test_a_word_is_cut_when_it_is_very_long() -> None:
 
 def test_a_language_is_refused_when_it_is_unknown() -> None:
     """The message names the languages that there are."""
-    with pytest.raises(InvalidInput, match="'tlh' is unknown: use None or one of da, de, en"):
+    with pytest.raises(InvalidInput, match=r"'tlh' is unknown: use one of ar \(arabic\), da \(danish\)"):
         Analyzer("tlh")
 
 
-def test_every_language_stems_when_it_is_asked_for() -> None:
-    """Each language on offer has a stemmer and a stop list in the engine."""
-    for language in ("da", "de", "en", "es", "fi", "fr", "hu", "it", "nl", "no", "pt", "ru", "sv"):
-        assert Analyzer(language).words("universum")
+@pytest.mark.parametrize(
+    ("language", "one", "other"),
+    [
+        ("ar", "الكتاب", "كتاب"),
+        ("da", "huset", "huse"),
+        ("de", "Häuser", "Haus"),
+        ("el", "άνθρωπος", "ΑΝΘΡΩΠΟΙ"),
+        ("en", "running", "runs"),
+        ("es", "canciones", "canción"),
+        ("fi", "talossa", "talon"),
+        ("fr", "élèves", "élève"),
+        ("hi", "लड़कियों", "लड़का"),
+        ("hu", "házak", "házat"),
+        ("it", "ragazzi", "ragazzo"),
+        ("nl", "huizen", "huizen"),
+        ("no", "husene", "huset"),
+        ("pt", "livros", "livro"),
+        ("ro", "națiuni", "naţiunile"),
+        ("ru", "книгами", "книга"),
+        ("sv", "husen", "huset"),
+        ("ta", "வீடுகள்", "வீடு"),
+        ("tr", "kitapları", "kitap"),
+    ],
+)
+def test_forms_of_a_word_are_one_when_their_language_is_named(language: str, one: str, other: str) -> None:
+    """F8: every language on offer stems, those that have no stop list included."""
+    analyzer = Analyzer(language)
+    assert analyzer.words(one) == analyzer.words(other) != []
+
+
+def test_every_language_is_in_the_table_of_forms_when_it_is_on_offer() -> None:
+    """F8: Tantivy's eighteen stemmers and the Hindi one are on offer."""
+    assert " ".join(LANGUAGES) == "ar da de el en es fi fr hi hu it nl no pt ro ru sv ta tr"
+
+
+@pytest.mark.parametrize("name", ["de", "DE", "german", "German", "deu", "ger", " de "])
+def test_a_language_is_known_when_it_goes_by_another_name(name: str) -> None:
+    """F8: codes of two and three letters and English names mean the same, in any case."""
+    assert Analyzer(name).language == "de"
+    assert Analyzer(name).fingerprint == Analyzer("de").fingerprint
+
+
+@pytest.mark.parametrize("language", ["", "none", "de-DE", "zh", "klingon", True, 3, ["en"], b"en"])
+def test_a_language_is_refused_when_it_is_no_name_of_one(language: Any) -> None:
+    """F8: nothing is taken for a language that isn't one."""
+    with pytest.raises(InvalidInput, match=r"language .* is unknown"):
+        Analyzer(language)
+
+
+def test_words_of_ones_own_are_dropped_when_they_are_given() -> None:
+    """F8: a list takes the place of the language's own; its words are compared in any case, before stemming."""
+    text = "The Running of acme Widgets 的 苹果"
+    assert Analyzer("en", stop_words=["Acme", "widgets"]).words(text)[:3] == ["the", "run", "of"]
+    assert "acm" not in Analyzer("en", stop_words=["Acme"]).words(text)
+    assert Analyzer("en", stop_words=[]).words("the of and") == ["the", "of", "and"]
+    assert Analyzer(None, stop_words=["the"]).words("The THE them") == ["them"]
+    assert Analyzer("ar", stop_words=["على"]).words("علي") == []
+    assert Analyzer(None, stop_words=["的", "苹果"]).words("的 苹果") == ["苹", "果"]
+    assert Analyzer(None, stop_words=["élan"], fold_accents=True).words("elan ÉLAN") == []
+
+
+@pytest.mark.parametrize("stop_words", ["the", b"the", 7, ["two words"], ["..."], [""], [3], [None], ["the", "a-b"]])
+def test_stop_words_are_refused_when_they_are_no_words(stop_words: Any) -> None:
+    """F8: what isn't understood as a word is named, a text in place of a list too."""
+    with pytest.raises(InvalidInput, match="stop"):
+        Analyzer("en", stop_words=stop_words)
+
+
+def test_accents_count_unless_they_are_folded() -> None:
+    """F7: with `fold_accents` a word is found without its accents, and letters that only look accented stay."""
+    text = "café Łódź smørrebrød čtvrtek Việt ΆΝΘΡΩΠΟΣ йод"
+    plain, folded = Analyzer(None), Analyzer(None, fold_accents=True)
+    assert folded.words("cafe Lodz smorrebrod ctvrtek Viet ΑΝΘΡΩΠΟΣ йод") == folded.words(text)
+    assert plain.words(text)[0] == "café"
+    assert folded.words("под") != folded.words("пой")
+    assert Analyzer("de", fold_accents=True).words("für Häuser") == ["haus"]  # a stop word keeps its accent
+
+
+@pytest.mark.parametrize("fold_accents", [1, "yes", None])
+def test_folding_is_refused_when_it_is_no_truth_value(fold_accents: Any) -> None:
+    """F7: True and False are meant, nothing like them."""
+    with pytest.raises(InvalidInput, match="fold_accents"):
+        Analyzer("en", fold_accents=fold_accents)
 
 
 def test_fingerprints_differ_when_analysers_do() -> None:
     """An index built with one language is never read with another."""
-    assert len({Analyzer(language).fingerprint for language in ("en", "de", None)}) == 3
+    analyzers = [Analyzer(language) for language in ("en", "de", None)]
+    analyzers += [Analyzer("en", stop_words=words) for words in ([], ["a"], ["a", "b"])]
+    analyzers += [Analyzer("en", fold_accents=True)]
+    assert len({analyzer.fingerprint for analyzer in analyzers}) == 7
+    assert Analyzer("en", stop_words=["b", "a", "A"]).fingerprint == analyzers[5].fingerprint
 
 
 def test_words_are_the_same_when_threads_share_an_analyser() -> None:
@@ -82,6 +172,14 @@ def test_words_are_the_same_when_threads_share_an_analyser() -> None:
         ("\uff46\uff55\uff4c\uff4c width", "full", ["\uff46\uff55\uff4c\uff4c"]),
         ("C++ and C# and c", "c++", ["C++"]),
         ("the reader's view", "reader", ["reader's"]),
+        (
+            "a hy\u00adphen\u200bated U.S.A. tour \u2122Foo\u2122",
+            "hyphenated usa tmfootm",
+            ["hy\u00adphen\u200bated", "U.S.A.", "\u2122Foo\u2122"],
+        ),
+        ("\U0001f44d\U0001f3fd ok", "\U0001f44d", ["\U0001f44d\U0001f3fd"]),
+        ("مُحَمَّد والعـــربية", "محمد", ["مُحَمَّد"]),
+        ("می\u200cخواهم", "خواهم", ["می\u200cخواهم"]),
         ("nothing here", "apple", []),
         ("", "apple", []),
         ("AND ( NEAR \x00", 'NEAR("', ["NEAR"]),
