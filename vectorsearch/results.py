@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
+
 from backends.errors import InvalidInput, MissingExtra
 from vectorsearch.types import full_text
 
@@ -15,8 +17,11 @@ if TYPE_CHECKING:
     from vectorsearch.types import Metadata, ScoreKind
 
 
-def format_trec(query_id: str, doc_ids: Sequence[str], *, tag: str) -> str:
-    """Return a ranking as TREC run lines. Scores strictly decrease (n, n-1, … 1), so that no tool reorders ties.
+def format_trec(query_id: str, doc_ids: Sequence[str], *, tag: str, scores: Sequence[float] = ()) -> str:
+    """Return a ranking as TREC run lines, whose scores strictly decrease, so that no tool reorders ties.
+
+    They are n, n-1, … 1; or the `scores`, where one that isn't below the one before becomes the next smaller float32,
+    which is what trec_eval tells apart; and documents beyond the scores follow, each 1 below the one before.
 
     Raises:
         InvalidInput: an id or the tag is empty or holds white space, which is what separates the columns.
@@ -25,7 +30,19 @@ def format_trec(query_id: str, doc_ids: Sequence[str], *, tag: str) -> str:
         if value.split() != [value]:
             raise InvalidInput(f"{name} {value!r} can't be in a TREC run: use ids that are not empty, without spaces")
     n = len(doc_ids)
-    return "".join(f"{query_id} Q0 {doc_id} {i + 1} {n - i} {tag}\n" for i, doc_id in enumerate(doc_ids))
+    written = _falling(scores, n) if len(scores) else [str(n - i) for i in range(n)]
+    return "".join(f"{query_id} Q0 {doc_id} {i + 1} {written[i]} {tag}\n" for i, doc_id in enumerate(doc_ids))
+
+
+def _falling(scores: Sequence[float], n: int) -> list[str]:
+    """Return n scores as text, strictly decreasing as float32."""
+    written: list[str] = []
+    last = np.float32(np.inf)
+    for i in range(n):
+        wanted = np.float32(scores[i]) if i < len(scores) else last - np.float32(1.0)
+        last = min(wanted, np.nextafter(last, np.float32(-np.inf)))
+        written.append(str(last))
+    return written
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ _COMMANDS = {
         "tune:tune",
         "Learn from judged queries how a database, or a tenant's, is best searched, and make that its default.",
     ),
-    "compare": ("compare:compare", "Measure and compare the runs of any engines, in TREC's format."),
+    "compare": ("compare:compare", "Measure the runs of any engines, and compare them if there are several."),
     "info": ("info:info", "Show a database's settings, sizes, and the state of its derived files."),
     "rerank": ("rerank:rerank", "Order the candidates of any engine by a cross-encoder; needs no database."),
     "train-reranker": (

@@ -37,7 +37,25 @@ CollectionName = Annotated[
 ]
 JudgmentsFile = Annotated[
     Path | None,
-    typer.Option("--qrels", help="Judgments, BEIR's TSV or TREC's.", exists=True, dir_okay=False, metavar="FILE"),
+    typer.Option("--qrels", help="Judgments: TREC's, BEIR's or JSON.", exists=True, dir_okay=False, metavar="FILE"),
+]
+IgnoreOwn = Annotated[
+    bool | None,
+    typer.Option(
+        "--ignore-identical-ids/--keep-identical-ids",
+        help="Leave the document that has a query's own id out of its results. By default where queries are documents, "
+        "as in ArguAna and Quora: nine in ten of those with a document's id have its text.",
+        show_default=False,
+    ),
+]
+QueryField = Annotated[
+    str | None,
+    typer.Option(
+        "--query-field",
+        help="Which text of the topics is asked, such as title or description; by default the first there is.",
+        metavar="NAME",
+        show_default=False,
+    ),
 ]
 Baseline = Annotated[
     str | None, typer.Option("--baseline", help="What the others are compared with; the first.", metavar="NAME")
@@ -53,7 +71,7 @@ Report = Annotated[
 ]
 
 
-def collection_option(source: str | None, *, split: str = "test") -> TestCollection | None:
+def collection_option(source: str | None, *, split: str = "test", field: str | None = None) -> TestCollection | None:
     """Return the collection that `--collection` names.
 
     Raises:
@@ -64,7 +82,7 @@ def collection_option(source: str | None, *, split: str = "test") -> TestCollect
         return None
     if not source.startswith(IR_DATASETS) and not Path(source).is_dir():
         raise typer.BadParameter(f"{source!r} is no folder", param_hint="--collection")
-    return find_collection(source, split=split)
+    return find_collection(source, split=split, field=field)
 
 
 def give_result(result: ExperimentResult, title: str, *, report: Path | None, as_json: bool) -> None:
@@ -73,6 +91,8 @@ def give_result(result: ExperimentResult, title: str, *, report: Path | None, as
     Raises:
         InvalidInput: the report can't be written; tables were printed, JSON was not, since the error takes its place.
     """
+    for note in result.notes:
+        output.print_warning(note)
     if not as_json:
         print_result(result, title)
     page = None if report is None else _write_report(result, report)

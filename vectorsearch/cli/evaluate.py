@@ -14,8 +14,10 @@ from vectorsearch.cli import output
 from vectorsearch.cli.comparison import (
     Baseline,
     CollectionName,
+    IgnoreOwn,
     JudgmentsFile,
     MeasureNames,
+    QueryField,
     Report,
     collection_option,
     give_result,
@@ -25,12 +27,11 @@ from vectorsearch.cli.opening import MODES, NONE, BackendName, EmbedName, Langua
 from vectorsearch.cli.search import RerankName, fetch_for_search, reranker_option
 from vectorsearch.defaults import current, leaves_open
 from vectorsearch.engine import DEFAULT
-from vectorsearch.evaluation.collections import read_judged_queries, read_qrels
+from vectorsearch.evaluation.collections import read_judged
 from vectorsearch.evaluation.experiment import Experiment, check_plan, check_rerankers
 from vectorsearch.evaluation.indexed import needs_embedder, open_collection
 from vectorsearch.evaluation.metrics import MEASURES, canonical_names
 from vectorsearch.evaluation.systems import RANKING_DEPTH, System, parse_system, read_systems
-from vectorsearch.evaluation.topics import Topics
 from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
 
 if TYPE_CHECKING:
@@ -46,9 +47,10 @@ if TYPE_CHECKING:
 
 HELP = """Measure search quality and time per query on a test collection, and compare systems.
 
-Give a collection, a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/test.tsv) or TREC's (topics.txt,
-qrels.txt, documents/), or ir_datasets:NAME, which is indexed into the cache once; or a database with queries and
-judgments. Systems are named one by one with [bold]--system[/] or in a TOML file;
+Give a collection, a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/test.tsv), TREC's (topics.txt,
+qrels.txt, documents/) or MS MARCO's (collection.tsv, queries.tsv, qrels.tsv), or ir_datasets:NAME, which is indexed
+into the cache once; or a database with queries and judgments. Topics are read in the formats of TREC's tracks, TSV,
+id:text and JSON. Systems are named one by one with [bold]--system[/] or in a TOML file;
 or each [bold]--mode[/] is one, with [bold]--rerank[/] reranked. Without any they are lexical, dense, hybrid, with
 --rerank also hybrid + rerank, and of a database that has been tuned its defaults, which are mode=auto as well. Each is
 compared with the baseline, the first if none is named, by paired tests.
@@ -75,8 +77,12 @@ def evaluate(
     db: Annotated[Path | None, typer.Option(help="A database to search.", file_okay=False, metavar="DIR")] = None,
     tenant: TenantName = None,
     queries: Annotated[
-        Path | None, typer.Option(help="JSONL of _id and text.", exists=True, dir_okay=False, metavar="FILE")
+        Path | None,
+        typer.Option(
+            help="JSON lines of _id and text, TSV, or TREC topics.", exists=True, dir_okay=False, metavar="FILE"
+        ),
     ] = None,
+    query_field: QueryField = None,
     qrels: JudgmentsFile = None,
     split: Annotated[str, typer.Option(help="Which of the collection's judgments.", metavar="NAME")] = "test",
     system: Annotated[
@@ -100,6 +106,7 @@ def evaluate(
     baseline: Baseline = None,
     measure: MeasureNames = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N judged queries.", min=1, metavar="N")] = None,
+    ignore_identical_ids: IgnoreOwn = None,
     run: Annotated[
         Path | None,
         typer.Option(help="Write a TREC run; of several systems, FILE.NAME.trec each.", dir_okay=False, metavar="FILE"),
@@ -129,8 +136,8 @@ def evaluate(
     check_plan(planned, measures)  # what can't work shall not be found out after minutes of indexing
     if db is None:  # which may have models of its own
         check_rerankers(planned, catalogue.resolve)
-    test_collection = collection_option(collection, split=split)
-    judged = _judged(test_collection, queries, qrels)
+    test_collection = collection_option(collection, split=split, field=query_field)
+    judged = _judged(test_collection, queries, qrels, field=query_field)
     with _open(
         test_collection, db, planned, tenant=tenant, embed=embed, backend=backend, language=language
     ) as database:
@@ -146,6 +153,7 @@ def evaluate(
             baseline=baseline,
             limit=limit,
             cache=cached,
+            ignore_identical_ids=ignore_identical_ids,
         )
         result = run_with_progress(experiment, database)
     if run is not None:
@@ -241,12 +249,13 @@ def _index(database: Database, corpus: Path, rejects: Path) -> IngestReport:
     return report
 
 
-def _judged(collection: TestCollection | None, queries: Path | None, qrels: Path | None) -> Judged:
+def _judged(
+    collection: TestCollection | None, queries: Path | None, qrels: Path | None, *, field: str | None
+) -> Judged:
     if (queries is None) != (qrels is None):
         raise typer.BadParameter("--queries and --qrels go together")
     if queries is not None and qrels is not None:
-        judgments = read_qrels(qrels)
-        return Topics(read_judged_queries(queries, judgments), judgments)
+        return read_judged(queries, qrels, field=field)
     if collection is None:
         raise typer.BadParameter(_USAGE)
     return collection

@@ -17,8 +17,8 @@ from vectorsearch.cli import output
 from vectorsearch.cli.group import FAILED
 from vectorsearch.cli.opening import BackendName, fetch_models
 from vectorsearch.documents import parse_document, parse_json
-from vectorsearch.evaluation.collections import json_object, read_queries
-from vectorsearch.evaluation.lines import parsed_lines
+from vectorsearch.evaluation.reading.documents import DocumentFile
+from vectorsearch.evaluation.reading.topics import read_topics
 from vectorsearch.evaluation.runs import read_run
 from vectorsearch.results import format_trec
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 HELP = """Order the candidates of any engine by a cross-encoder; needs no database.
 
-Either a TREC run with its queries and corpus (JSONL, as of BEIR), written as a TREC run; or, without --run, JSON lines
+Either a run with its queries and corpus, in any format that evaluate and compare read, written as a TREC run with the
+model's scores (candidates that it didn't read follow, each 1 below the one before); or, without --run, JSON lines
 on standard input, {"query": "…", "documents": ["…", {"id": "…", "text": "…"}]}, answered by a line each on standard
 output: {"query": "…", "results": [{"index": 0, "id": "…", "score": 3.2}]}, best first. A line that can't be read is
 answered by {"error": "…"}, and the exit code is 1.
@@ -85,15 +86,19 @@ def _input() -> Iterable[bytes]:
 
 def _answer_lines(encoder: CrossEncoder, lines: Iterable[bytes]) -> None:
     failed = False
+    asked = 0
     for line in lines:
         if not line.strip():
             continue
+        asked += 1
         try:
             answer = _answer(encoder, line)
         except VectorSearchError as exc:
             answer, failed = {"error": str(exc)}, True
         sys.stdout.write(output.json_text(answer) + "\n")
         sys.stdout.flush()  # whoever asks line by line waits for it
+    if not asked:
+        raise InvalidInput('standard input holds no line: a line is {"query": "…", "documents": ["…"]}')
     if failed:
         raise typer.Exit(FAILED)
 
@@ -122,17 +127,20 @@ def _text_of(index: int, document: object) -> str:
 def _order_run(
     encoder: CrossEncoder, run: Path, queries: Path, corpus: Path, *, depth: int, out: Path | None, as_json: bool
 ) -> None:
-    rankings = read_run(run).rankings
-    asked = read_queries(queries)
+    candidates, topics = read_run(run), read_topics(queries)
+    rankings, asked = candidates.rankings, topics.texts
+    notes = [*candidates.notes, *topics.notes]
     if unknown := [query for query in rankings if query not in asked]:
         raise InvalidInput(f"{run}: query {unknown[0]!r} has no text in {queries}")
     texts = _texts(corpus, {document for ranking in rankings.values() for document in ranking[:depth]})
+    for note in notes:
+        output.print_warning(note)
     lines: list[str] = []
     with output.Meter("reranking", "queries") as meter:
         for done, (query, ranking) in enumerate(rankings.items(), 1):
             ordered = encoder.rank(asked[query], [texts[document] for document in ranking[:depth]])
             ids = [ranking[found.index] for found in ordered] + [*ranking[depth:]]
-            lines.append(format_trec(query, ids, tag=TAG))
+            lines.append(format_trec(query, ids, tag=TAG, scores=[found.score for found in ordered]))
             meter.update(done, len(rankings))
     text = "".join(lines)
     if out is None and not as_json:
@@ -149,10 +157,14 @@ def _order_run(
 def _texts(corpus: Path, wanted: set[str]) -> dict[str, str]:
     """Return the texts of the wanted documents; the corpus is read once, and only those are kept."""
     texts: dict[str, str] = {}
-    for number, row in parsed_lines(corpus, json_object):
-        document = parse_document(row, row_number=number)
-        if document.id in wanted:
-            texts[document.id] = document.full_text
+    for number, row in DocumentFile(corpus):
+        try:
+            document = parse_document(row, row_number=number)
+        except InvalidInput as exc:
+            raise InvalidInput(f"{corpus}, line {number}: {exc}") from exc
+        text = document.full_text
+        if document.id in wanted and texts.setdefault(document.id, text) != text:
+            raise InvalidInput(f"{corpus}, line {number}: document {document.id!r} comes twice, with another text")
     if missing := wanted - texts.keys():
         others = f", nor {len(missing) - 1} others" if len(missing) > 1 else ""
         raise InvalidInput(f"{corpus}: document {min(missing)!r} of the run is not there{others}")

@@ -1,4 +1,4 @@
-"""Read test collections: BEIR folders (`corpus.jsonl`, `queries.jsonl`, `qrels/SPLIT.tsv`) and TREC qrels."""
+"""Test collections: documents, queries and judgments; BEIR's folders, and files of queries and of judgments."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backends.errors import InvalidInput
-from vectorsearch.documents import id_of, parse_document, parse_json
-from vectorsearch.evaluation.lines import open_binary, parsed_lines
+from vectorsearch.documents import parse_document
+from vectorsearch.evaluation.reading.files import ENDINGS, open_binary, parsed_lines
+from vectorsearch.evaluation.reading.judgments import Qrels, read_judgments
+from vectorsearch.evaluation.reading.rows import json_object
+from vectorsearch.evaluation.reading.topics import TopicFile, read_topics
+from vectorsearch.evaluation.topics import Topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-Qrels = dict[str, dict[str, int]]
-
-_LONGEST_GRADE = 9  # digits, the sign included: the measures compute with C's integers
+_NUMBERED = re.compile(r"(\D*?)0*(\d+)(\D*)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class TestCollection:
     """Documents, the questions that have judgments, and the judgments.
 
     `queries` maps a query id to its text, in the order of the judgments; `qrels` maps a query id to
-    `{document id: grade}`.
+    `{document id: grade}`. `notes` are what a reader of figures should know of the files.
     """
 
     __test__: ClassVar[bool] = False  # pytest takes a class of this name for tests
@@ -36,6 +38,7 @@ class TestCollection:
     corpus_path: Path
     queries: Mapping[str, str]
     qrels: Mapping[str, Mapping[str, int]]
+    notes: tuple[str, ...] = ()
 
     def documents(self) -> Iterator[dict[str, Any]]:
         """Yield `{"id", "title", "text", "metadata"}` in the order of the file, which is never read whole.
@@ -61,17 +64,28 @@ class TestCollection:
         return digest.hexdigest()
 
 
-def read_collection(folder: str | Path, *, split: str = "test") -> TestCollection:
-    """Return the BEIR collection in `folder`; each file may be gzipped, the judgments may be in TREC's format.
+def read_collection(folder: str | Path, *, split: str = "test", field: str | None = None) -> TestCollection:
+    """Return the BEIR collection in `folder`; each file may be compressed, the judgments may be in TREC's format.
 
     Raises:
         InvalidInput: A file is missing or malformed, or a judged query has no text.
     """
     folder = Path(folder)
     corpus = _existing(folder, "corpus.jsonl")
-    qrels = read_qrels(_existing(folder, f"qrels/{split}.tsv", f"qrels/{split}.txt", f"qrels/{split}.qrels"))
-    queries_path = _existing(folder, "queries.jsonl")
-    return TestCollection(folder.resolve().name, corpus, read_judged_queries(queries_path, qrels), qrels)
+    qrels = _existing(folder, *(f"qrels/{split}.{ending}" for ending in ("tsv", "txt", "qrels", "json")))
+    judged = read_judged(_existing(folder, "queries.jsonl", "queries.tsv"), qrels, field=field)
+    return TestCollection(folder.resolve().name, corpus, judged.queries, judged.qrels, judged.notes)
+
+
+def read_judged(queries: str | Path, qrels: str | Path, *, field: str | None = None) -> Topics:
+    """Return the queries of one file that have judgments in another, in the order of the judgments.
+
+    Raises:
+        InvalidInput: as `read_topics` and `read_judgments`, or a judged query has no text.
+    """
+    judgments, topics = read_judgments(qrels), read_topics(queries, field=field)
+    texts, notes = _judged_texts(topics, judgments.grades)
+    return Topics(texts, judgments.grades, (*topics.notes, *judgments.notes, *notes))
 
 
 def read_judged_queries(path: str | Path, qrels: Qrels) -> dict[str, str]:
@@ -80,92 +94,84 @@ def read_judged_queries(path: str | Path, qrels: Qrels) -> dict[str, str]:
     Raises:
         InvalidInput: as `read_queries`, or a judged query has no text.
     """
-    texts = read_queries(path)
-    missing = [query for query in qrels if not texts.get(query, "").strip()]
-    if missing:
-        raise InvalidInput(f"{path}: {len(missing)} judged queries have no text, the first is {missing[0]!r}")
-    return {query: texts[query] for query in qrels}
+    return _judged_texts(read_topics(path), qrels)[0]
 
 
 def read_queries(path: str | Path) -> dict[str, str]:
-    """Return query id → text from BEIR JSONL, in the order of the file.
+    """Return query id → text of a file of queries, in the order of the file; see `read_topics`.
 
     Raises:
-        InvalidInput: A row is malformed or an id comes twice.
+        InvalidInput: A row is malformed or an id comes twice, or there is none.
     """
-    queries: dict[str, str] = {}
-    for number, (query, text) in parsed_lines(Path(path), _parse_query):
-        if query in queries:
-            raise InvalidInput(f"{path}, line {number}: query {query!r} comes twice")
-        queries[query] = text
-    return queries
+    return read_topics(path).texts
 
 
 def read_qrels(path: str | Path) -> Qrels:
-    """Return query id → {document id: grade} in the order of the file, from BEIR's TSV or TREC's four columns.
+    """Return query id → {document id: grade} of a file of judgments, in the order of the file; see `read_judgments`.
 
     Raises:
-        InvalidInput: A row is malformed, or one pair is judged twice with different grades.
+        InvalidInput: A row is malformed, or one pair is judged twice with different grades, or there is none.
     """
-    qrels: Qrels = {}
-    for number, judgment in parsed_lines(Path(path), _parse_judgment):
-        if judgment is None:
-            if number == 1:
-                continue
-            raise InvalidInput(f"{path}, line {number}: the grade is not a whole number")
-        query, document, grade = judgment
-        if qrels.setdefault(query, {}).setdefault(document, grade) != grade:
-            raise InvalidInput(f"{path}, line {number}: {query!r} and {document!r} are judged twice, differently")
-    if not qrels:
-        raise InvalidInput(f"{path}: holds no judgments")
-    return qrels
+    return read_judgments(path).grades
 
 
-def _parse_query(line: str) -> tuple[str, str]:
-    row = json_object(line)
-    text = row.get("text")
-    if not isinstance(text, str):
-        raise InvalidInput(f'"text" is {_shown(text)}, not a string')
-    try:
-        return id_of(row), text
-    except InvalidInput as exc:
-        raise InvalidInput(f"the query has no id: {exc}") from exc
-
-
-def _parse_judgment(line: str) -> tuple[str, str, int] | None:
-    """Return (query, document, grade), or None where the grade is no number, as in a header."""
-    columns = line.split("\t") if "\t" in line else line.split()
-    match [column.strip() for column in columns]:
-        case [query, document, grade] | [query, _, document, grade]:
-            if not re.fullmatch(r"[+-]?\d+", grade):
-                return None
-            if len(grade) > _LONGEST_GRADE:
-                raise InvalidInput(f"the grade {_shown(grade)} is too large")
-            return query, document, int(grade)
-    raise InvalidInput(
-        f"{len(columns)} columns: BEIR has 3 (query, document, grade), TREC 4 (query, 0, document, grade)"
-    )
-
-
-def json_object(line: str) -> dict[str, Any]:
-    """Return the JSON object of a line.
+def _judged_texts(topics: TopicFile, qrels: Qrels) -> tuple[dict[str, str], list[str]]:
+    """Return the judged queries' texts, and what is to be said of those that are not in both files.
 
     Raises:
-        InvalidInput: it holds something else.
+        InvalidInput: a judged query has no text.
     """
-    row = parse_json(line)
-    if not isinstance(row, dict):
-        raise InvalidInput(f"{_shown(row)} is no JSON object")
-    return row
+    called = {query: query for query in qrels if query in topics.texts}
+    by_number = _by_number([query for query in qrels if query not in called], topics.texts.keys() - called.keys())
+    called |= by_number
+    missing = [query for query in qrels if not topics.texts.get(called.get(query, ""), "").strip()]
+    if len(missing) == len(qrels):
+        raise InvalidInput(
+            f"{topics.path}: all {len(missing)} judged queries have no text, the first is {missing[0]!r}: "
+            f"judged are {_first_ids(qrels)}, and the file has {_first_ids(topics.texts)}"
+        )
+    if missing:
+        raise InvalidInput(
+            f"{topics.path}: {len(missing)} judged queries have no text, the first is {missing[0]!r}: give their texts "
+            "as well, or take them out of the judgments"
+        )
+    notes = []
+    if by_number:
+        judged, topic = next(iter(by_number.items()))
+        notes.append(
+            f"{topics.path.name}: {len(by_number):,} topics are paired by number, as {topic!r} is judged as {judged!r}"
+        )
+    if unjudged := len(topics.texts) - len(called):
+        notes.append(
+            f"{topics.path.name}: {unjudged:,} of {len(topics.texts):,} queries have no judgments: they aren't asked"
+        )
+    return {query: topics.texts[called[query]] for query in qrels}, notes
 
 
-def _shown(value: object) -> str:
-    return "missing or null" if value is None else repr(value)[:60]
+def _by_number(judged: Iterable[str], topics: Iterable[str]) -> dict[str, str]:
+    """Return judged id → topic's id where they are one number, as TREC writes `051` and judges `51`, `MB001` and `1`.
+
+    Only where each number comes once, and all topics are written in one way.
+    """
+    found: dict[int, str | None] = {}
+    ways = set()
+    for topic in topics:
+        if parts := _NUMBERED.fullmatch(topic):
+            ways.add((parts[1], parts[3]))
+            number = int(parts[2])
+            found[number] = None if number in found else topic
+    pairs = {query: found.get(int(query)) for query in judged if query.isdecimal() and query.isascii()}
+    return {query: topic for query, topic in pairs.items() if topic is not None} if len(ways) == 1 else {}
+
+
+def _first_ids(ids: Iterable[str]) -> str:
+    return ", ".join(repr(each) for each, _ in zip(ids, range(3), strict=False))
 
 
 def _existing(folder: Path, *names: str) -> Path:
     for name in names:
-        for path in (folder / name, folder / f"{name}.gz"):
+        for ending in ENDINGS:
+            path = folder / f"{name}{ending}"
             if path.is_file():
                 return path
     raise InvalidInput(f"{folder} has no {names[0]}: a BEIR collection has corpus.jsonl, queries.jsonl, qrels/test.tsv")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backends.errors import InvalidInput
@@ -9,6 +10,7 @@ from vectorsearch.evaluation.answers import ask
 from vectorsearch.evaluation.comparison import compare, resolve_baseline
 from vectorsearch.evaluation.journal import Subject
 from vectorsearch.evaluation.metrics import MEASURES, canonical_names, deepest_cutoff, require_ir_measures
+from vectorsearch.evaluation.oddities import missing_documents, odd_judgments, queries_are_documents, without_own
 from vectorsearch.evaluation.report.changes import shown_documents
 from vectorsearch.evaluation.results import ExperimentResult, means, summarise
 from vectorsearch.evaluation.significance import require_scipy_stats
@@ -37,6 +39,9 @@ class Experiment:
         baseline: the name of the system that the others are compared with; the first if None.
         limit: only the first queries, in the order of the judgments; all if None.
         cache: whether answers are remembered, and those of an earlier run taken.
+        ignore_identical_ids: whether the document that has a query's own id is left out of its results, and the next
+            one moves up. If None, it is where queries are documents of the collection: at least nine in ten of those
+            with a document's id have its text as well, as in ArguAna and Quora. The result's notes say so.
 
     Raises:
         MissingExtra: ir-measures or scipy is not installed.
@@ -55,6 +60,7 @@ class Experiment:
         baseline: str | None = None,
         limit: int | None = None,
         cache: bool = True,
+        ignore_identical_ids: bool | None = None,
     ) -> None:
         self.systems = unique_systems(parse_system(each) if isinstance(each, str) else each for each in systems)
         self.measures = canonical_names(measures)
@@ -65,6 +71,9 @@ class Experiment:
         self._judged = Topics.first(judged, limit)
         self._name = name or str(getattr(judged, "name", "queries"))
         self._cache = cache
+        self._ignore = (
+            queries_are_documents(judged.queries, self._texts) if ignore_identical_ids is None else ignore_identical_ids
+        )
 
     def run(self, *, on_progress: Callable[[System, int, int], None] | None = None) -> ExperimentResult:
         """Ask what is not known yet, measure, and compare.
@@ -73,9 +82,11 @@ class Experiment:
             on_progress: called as `on_progress(system, done, total)` after each query that was asked.
 
         Raises:
+            InvalidInput: there are no documents, or none that is judged, or no relevant one: figures would all be 0.
             EvaluationFailed: a stage was left out.
             VectorSearchError: a stage failed.
         """
+        notes = self._notes()
         subject = Subject(self._db) if self._cache else None
         answers: dict[str, dict[str, Answer]] = {}
         asked = dict.fromkeys((system.name for system in self.systems), 0)
@@ -86,8 +97,11 @@ class Experiment:
                 if on_progress is not None:
                     on_progress(system, done, total)
 
-            journal = subject.journal(system) if subject else None
-            answers[system.name] = ask(self._db, self._judged.queries, system, journal=journal, on_progress=count)
+            # One more, so that there are as many where a query's own document is left out.
+            asking = replace(system, k=system.k + 1) if self._ignore else system
+            journal = subject.journal(asking) if subject else None
+            found = ask(self._db, self._judged.queries, asking, journal=journal, on_progress=count)
+            answers[system.name] = self._counting(found, system.k)
         rankings = {
             name: {query_id: answer.doc_ids for query_id, answer in each.items()} for name, each in answers.items()
         }
@@ -105,7 +119,34 @@ class Experiment:
             systems=results,
             comparison=comparison,
             texts={document.id: (document.title, document.text) for document in shown if document},
+            notes=notes,
         )
+
+    def _notes(self) -> tuple[str, ...]:
+        """Return what a reader of the figures should know.
+
+        Raises:
+            InvalidInput: there are no documents, or none that is judged, or no relevant one.
+        """
+        if not (count := self._db.count()):
+            raise InvalidInput("the database holds no documents: there is nothing to search")
+        odd = [*odd_judgments(self._judged.qrels), *missing_documents(self._judged.qrels, self._db.__contains__, count)]
+        if self._ignore:
+            own = sum(query in self._db for query in self._judged.queries)
+            of_all = f"{own:,} of {len(self._judged.queries):,} queries"
+            odd.append(f"{of_all} have a document's id: that document is left out of their results")
+        return (*self._judged.notes, *odd)
+
+    def _counting(self, answers: dict[str, Answer], k: int) -> dict[str, Answer]:
+        """Return the answers without each query's own document, if that doesn't count."""
+        if not self._ignore:
+            return answers
+        counting, _ = without_own({query: answer.doc_ids for query, answer in answers.items()})
+        return {query: replace(answer, doc_ids=tuple(counting[query][:k])) for query, answer in answers.items()}
+
+    def _texts(self, doc_id: str) -> tuple[str, ...]:
+        document = self._db.get(doc_id)
+        return (document.text, document.full_text) if document else ()
 
 
 def check_plan(systems: Sequence[System], measures: Sequence[str]) -> None:

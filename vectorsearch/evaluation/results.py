@@ -11,6 +11,7 @@ import numpy as np
 from backends.errors import MissingExtra
 from vectorsearch.evaluation.comparison import compare
 from vectorsearch.evaluation.metrics import MEASURES
+from vectorsearch.evaluation.oddities import odd_judgments, odd_run, without_own
 from vectorsearch.evaluation.report import write_report
 from vectorsearch.evaluation.report.changes import shown_documents
 from vectorsearch.evaluation.tables import markdown_table
@@ -77,7 +78,7 @@ class ExperimentResult:
     """Systems on one collection, in the order given, and their comparison with the baseline.
 
     `collection` names it; `documents` counts what was searched, None if that is unknown. `texts` holds title and text
-    of the documents that the report shows.
+    of the documents that the report shows; `notes` what a reader of the figures should know.
     """
 
     collection: str
@@ -87,6 +88,7 @@ class ExperimentResult:
     systems: tuple[SystemResult, ...]
     comparison: Comparison
     texts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> SystemResult:
         """Return the system of this name."""
@@ -123,6 +125,7 @@ class ExperimentResult:
                 }
                 for system in self.systems
             ],
+            "notes": list(self.notes),
         }
 
     def to_pandas(self) -> Any:  # noqa: ANN401 -- a pandas.DataFrame; pandas is optional and untyped here
@@ -154,8 +157,10 @@ def judge(
     baseline: str | None = None,
     collection: str = "runs",
     queries: Mapping[str, str] | None = None,
+    ignore_identical_ids: bool = False,
+    notes: Sequence[str] = (),
 ) -> ExperimentResult:
-    """Compare the rankings of any engines, as read from run files.
+    """Measure the rankings of any engines, as read from run files, and compare them if there are several.
 
     Args:
         rankings: system name to {query id: document ids, best first}.
@@ -164,16 +169,27 @@ def judge(
         baseline: the system that the others are compared with; the first if None.
         collection: what tables and reports call it.
         queries: query id to text, shown in the report.
+        ignore_identical_ids: whether the document that has a query's own id is left out of its results.
+        notes: what a reader of the figures should know of the files.
 
     Raises:
         MissingExtra: ir-measures or scipy is not installed.
-        InvalidInput: there is nothing to compare, or a name is unknown.
+        InvalidInput: there is nothing to compare, or a name is unknown; or nothing is judged relevant, or a run has no
+            query or no document in common with the judgments.
     """
+    odd = [*notes, *odd_judgments(qrels)] if qrels else []
+    for name, run in rankings.items():
+        odd += odd_run(name, run, qrels) if qrels else []
+        if own := without_own(run)[1]:
+            where = f"{name} has {own:,} queries' own ids among their results"
+            odd.append(f"{where}: they are left out" if ignore_identical_ids else where)
+    if ignore_identical_ids:
+        rankings = {name: without_own(run)[0] for name, run in rankings.items()}
     comparison = compare(rankings, qrels, measures=measures, baseline=baseline)
     systems = tuple(
         SystemResult(name=name, rankings=run, metrics=means(comparison, name)) for name, run in rankings.items()
     )
-    return ExperimentResult(collection, None, queries or {}, qrels, systems, comparison)
+    return ExperimentResult(collection, None, queries or {}, qrels, systems, comparison, notes=tuple(odd))
 
 
 def with_texts(result: ExperimentResult, documents: Iterable[Mapping[str, Any]]) -> ExperimentResult:

@@ -1,91 +1,203 @@
-"""Read and write TREC runs, so that the rankings of any engine can be judged."""
+"""Read runs, so that the rankings of any engine can be judged: TREC's, MS MARCO's, and those written as JSON."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import re
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from backends.errors import InvalidInput
-from vectorsearch.evaluation.lines import parsed_lines
+from vectorsearch.evaluation.reading.files import BLANK, ENDINGS, numbered_lines, shown
+from vectorsearch.evaluation.reading.rows import whole_json
 from vectorsearch.evaluation.systems import refuse_repeated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_COLUMNS = 6
+_MARCO, _MARCO_SCORED, _TREC = 3, 4, 6
+_EXPECTED = (
+    "a TREC run has 6 (query, Q0, document, rank, score, tag), MS MARCO's 3 or 4 (query, document, rank, and a score)"
+)
+_FILLERS = frozenset({"0", "Q0", "q0"})  # what stands in the second column of judgments
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan|infinity)", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """An engine's rankings: query id to document ids, best first. `tag` is the file's last column.
 
-    `ties` counts neighbours of equal score; they are ordered as trec_eval orders them.
+    `ties` counts neighbours of equal score; they are ordered as trec_eval orders them. `scores` are query id to
+    {document id: score as float32}, in the order of the rankings; of a run without scores, the negative rank.
     """
 
     path: Path
     tag: str
     rankings: Mapping[str, Sequence[str]]
     ties: int
+    scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def read_run(path: str | Path) -> Run:
-    """Return the run in a file of `query Q0 document rank score tag` lines; it may be gzipped.
+    """Return the run in a file, which may be compressed.
 
-    As for trec_eval, the score orders a query's documents and the rank column counts for nothing; equal scores are
-    ordered by document id, descending, so that figures are those of trec_eval, whatever tool computes them. It holds
-    scores as float32: what differs by less than that tells is equal.
+    Of `query Q0 document rank score tag` lines, as for trec_eval, the score orders a query's documents and the rank
+    column counts for nothing; equal scores are ordered by document id, descending, so that figures are those of
+    trec_eval, whatever tool computes them. It holds scores as float32: what differs by less than that tells is equal.
+    The lines `query document rank` of MS MARCO are ordered by rank; a fourth column is a score, and orders them. JSON
+    is {query: {document: score}}.
 
     Raises:
-        InvalidInput: a line is malformed, a score is no finite number, or a query has a document twice; the message
-            holds the file and the line.
+        InvalidInput: a line is malformed, a score is no finite number, or a query has a document twice, or a rank; or
+            the file holds judgments. The message holds the file and the line.
     """
-    scores: dict[str, dict[str, float]] = {}
-    tag = ""
-    for number, (query, document, score, last_column) in parsed_lines(Path(path), _parse):
-        found = scores.setdefault(query, {})
-        if document in found:
-            raise InvalidInput(f"{path}, line {number}: query {query!r} has document {document!r} twice")
-        found[document] = score
-        tag = last_column
-    if not scores:
+    path = Path(path)
+    lines = _Lines(path)
+    for number, line in numbered_lines(path):
+        if not lines.width and line.lstrip().startswith("{"):
+            return _run(path, "", _of_json(path), ())
+        try:
+            lines.take(line)
+        except InvalidInput as exc:
+            raise InvalidInput(f"{path}, line {number}: {exc}") from exc
+    if not lines.scores:
         raise InvalidInput(f"{path}: holds no run")
-    ties = sum(len(found) - len(set(found.values())) for found in scores.values())
-    rankings = {query: _ordered(found) for query, found in scores.items()}
-    return Run(Path(path), tag, rankings, ties)
+    return _run(path, lines.tag(), lines.scores, lines.notes())
 
 
 def name_runs(runs: Iterable[Run]) -> dict[str, Run]:
-    """Return the runs by name: their tags if no two are alike, else their files' names.
+    """Return the runs by name: their tags if each has one and no two are alike, else their files' names.
 
     Raises:
         InvalidInput: the files' names are alike as well.
     """
     listed = list(runs)
     names = [run.tag for run in listed]
-    if len(set(names)) < len(names):
-        names = [run.path.name.removesuffix(".gz") for run in listed]
+    if len(set(names)) < len(names) or not all(names):
+        names = [_file_name(run.path) for run in listed]
     refuse_repeated_names(names)
     return dict(zip(names, listed, strict=True))
+
+
+@dataclass
+class _Lines:
+    path: Path
+    width: int = 0
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    ranks: dict[str, set[int]] = field(default_factory=dict)
+    tags: Counter[str] = field(default_factory=Counter)
+
+    def take(self, line: str) -> None:
+        """Take a line that isn't blank."""
+        columns = re.split(f"[{BLANK}]+", line.strip(BLANK))
+        if len(columns) not in (_MARCO, _MARCO_SCORED, _TREC):
+            raise InvalidInput(f"{len(columns)} columns: {_EXPECTED}")
+        if self.width not in (0, len(columns)):
+            raise InvalidInput(f"{len(columns)} columns, and the lines before have {self.width}: {_EXPECTED}")
+        self.width = len(columns)
+        if self.width == _TREC:
+            query, _, document, _, score, tag = columns
+            self.tags[tag] += 1
+            value = _score(score)
+        else:
+            query, document, rank, *rest = columns
+            if document in _FILLERS:
+                raise InvalidInput(f"the document is {document!r}: this looks like judgments, and a run is expected")
+            value = _score(rest[0]) if rest else -float(_rank(rank))
+            self._take_rank(query, _rank(rank))
+        found = self.scores.setdefault(query, {})
+        if document in found:
+            raise InvalidInput(f"query {query!r} has document {document!r} twice")
+        found[document] = value
+
+    def _take_rank(self, query: str, rank: int) -> None:
+        ranks = self.ranks.setdefault(query, set())
+        if rank in ranks:
+            raise InvalidInput(f"query {query!r} has rank {rank} twice: are these judgments, and no run?")
+        ranks.add(rank)
+
+    def tag(self) -> str:
+        return next(reversed(self.tags), "")
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what should be known of the lines.
+
+        Raises:
+            InvalidInput: what stands in the column of MS MARCO's ranks isn't ranks.
+        """
+        for query, ranks in self.ranks.items():
+            if min(ranks) > 1 or max(ranks) - min(ranks) >= len(ranks):
+                raise InvalidInput(
+                    f"{self.path}: query {query!r} has {len(ranks)} documents and ranks {min(ranks)} to {max(ranks)}: "
+                    f"ranks count from 1, without a gap; {_EXPECTED}"
+                )
+        notes = []
+        if self.ranks:
+            notes.append(f"read as a run of MS MARCO: query, document, rank{', score' * (self.width > _MARCO)}")
+        if len(self.tags) > 1:
+            notes.append(f"the lines have {len(self.tags):,} tags, from {next(iter(self.tags))!r} to {self.tag()!r}")
+        return tuple(f"{self.path.name}: {note}" for note in notes)
+
+
+def _run(path: Path, tag: str, scores: Mapping[str, Mapping[str, float]], notes: tuple[str, ...]) -> Run:
+    ties = sum(len(found) - len(set(found.values())) for found in scores.values())
+    ordered = {query: {document: found[document] for document in _ordered(found)} for query, found in scores.items()}
+    return Run(path, tag, {query: list(found) for query, found in ordered.items()}, ties, ordered, notes)
 
 
 def _ordered(scores: Mapping[str, float]) -> list[str]:
     return sorted(scores, key=lambda document: (scores[document], document), reverse=True)
 
 
-def _parse(line: str) -> tuple[str, str, float, str]:
-    columns = line.split()
-    if len(columns) != _COLUMNS:
-        raise InvalidInput(f"{len(columns)} columns: a TREC run has 6 (query, Q0, document, rank, score, tag)")
-    query, _, document, _, score, tag = columns
+def _score(text: str) -> float:
+    if not _NUMBER.fullmatch(text):
+        raise InvalidInput(f"the score {text[:60]!r} is no number")
+    value = float(text)
+    if not math.isfinite(value):
+        raise InvalidInput(f"the score {text[:60]!r} is no finite number")
+    return _float32(value)
+
+
+def _float32(value: float) -> float:
+    with np.errstate(over="ignore"):  # to infinity, as in C
+        return float(np.float32(value))
+
+
+def _rank(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise InvalidInput(f"the rank {text[:60]!r} is no whole number: {_EXPECTED}")
+    return int(text)
+
+
+def _of_json(path: Path) -> dict[str, dict[str, float]]:
+    """Return what ranx, pytrec_eval and BEIR write: {query: {document: score}}."""
+    scores: dict[str, dict[str, float]] = {}
+    for query, found in whole_json(path).items():
+        if not isinstance(found, dict):
+            raise InvalidInput(f"{path}: query {query!r} has {shown(found)}, not {{document: score}}")
+        for document, score in found.items():
+            scores.setdefault(query, {})[document] = _json_score(path, query, document, score)
+    if not scores:
+        raise InvalidInput(f"{path}: holds no run")
+    return scores
+
+
+def _json_score(path: Path, query: str, document: str, score: Any) -> float:  # noqa: ANN401 -- whatever is written
+    if not isinstance(score, int | float) or isinstance(score, bool):
+        raise InvalidInput(f"{path}: {query!r} and {document!r}: the score is {shown(score)}, not a number")
     try:
         value = float(score)
-    except ValueError as exc:
-        raise InvalidInput(f"the score {score[:60]!r} is no number") from exc
+    except OverflowError:
+        value = math.inf
     if not math.isfinite(value):
-        raise InvalidInput(f"the score {score[:60]!r} is no finite number")
-    with np.errstate(over="ignore"):  # to infinity, as in C
-        return query, document, float(np.float32(value)), tag
+        raise InvalidInput(f"{path}: {query!r} and {document!r}: the score is no finite number")
+    return _float32(value)
+
+
+def _file_name(path: Path) -> str:
+    return path.name.removesuffix(next((each for each in ENDINGS[1:] if path.name.endswith(each)), ""))

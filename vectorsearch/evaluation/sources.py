@@ -1,41 +1,49 @@
-"""Find a test collection: a folder in BEIR's or TREC's layout, or a name that the package ir_datasets knows.
+"""Find a test collection: a folder in BEIR's, TREC's or MS MARCO's layout, or a name that ir_datasets knows.
 
-What isn't in BEIR's layout is written in it, once, into the cache; everything else reads one layout.
+Documents that aren't BEIR's JSON lines are written as such, once, into the cache; everything else reads one layout.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
-from itertools import chain
+import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backends import catalogue
 from backends.errors import InvalidInput, MissingExtra
-from vectorsearch.evaluation.collections import read_collection, read_qrels
+from vectorsearch.evaluation import reading
+from vectorsearch.evaluation.collections import TestCollection, read_collection, read_judged
 from vectorsearch.evaluation.journal import digest_files
-from vectorsearch.evaluation.layout import whole_folder, write_files
-from vectorsearch.evaluation.lines import open_binary
-from vectorsearch.evaluation.trec import parse_documents, parse_topics
+from vectorsearch.evaluation.layout import whole_folder, write_files, write_lines
+from vectorsearch.evaluation.reading.documents import read_documents
+from vectorsearch.evaluation.reading.files import ENDINGS, numbered_lines
+from vectorsearch.evaluation.reading.rows import json_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from vectorsearch.evaluation.collections import TestCollection
+    from collections.abc import Iterable, Mapping
 
 IR_DATASETS = "ir_datasets:"
 
-_TOPICS = ("topics.txt", "topics.xml", "topics")
-_QRELS = ("qrels.txt", "qrels")
-_DOCUMENTS = ("documents", "docs")
+_CORPUS = "corpus.jsonl"
+_DOCUMENTS = ("corpus", "collection", "documents", "docs")
+_QUERIES = ("queries", "topics")
+_NOTES = "notes.json"
 
 
-def find_collection(source: str | Path, *, split: str = "test") -> TestCollection:
+def find_collection(source: str | Path, *, split: str = "test", field: str | None = None) -> TestCollection:
     """Return the collection of a folder, or of `ir_datasets:NAME`.
 
-    A folder is BEIR's (`corpus.jsonl`, `queries.jsonl`, `qrels/SPLIT.tsv`) or TREC's: `topics.txt`, `qrels.txt`, and
-    SGML documents in a folder `documents`; each file may be gzipped.
+    A folder is BEIR's (`corpus.jsonl`, `queries.jsonl`, `qrels/SPLIT.tsv`), or has documents, as a file or a folder
+    called corpus, collection, documents or docs; queries, as queries.* or topics.*; and judgments, as qrels.* or
+    qrels/SPLIT.*. What they hold may be of any kind that is read; each file may be compressed.
+
+    Args:
+        source: the folder or name.
+        split: which of several files of queries and judgments.
+        field: which text of the topics is asked, as in `read_topics`.
 
     Raises:
         InvalidInput: there is no such collection, or a file of it is malformed.
@@ -46,26 +54,77 @@ def find_collection(source: str | Path, *, split: str = "test") -> TestCollectio
     folder = Path(source)
     if not folder.is_dir():
         raise InvalidInput(f"no collection {str(source)!r}: give a folder, or {IR_DATASETS}NAME")
-    topics = _first(folder, _TOPICS)
-    if topics is None or any(folder.glob("corpus.jsonl*")):
-        return read_collection(folder, split=split)
-    return _from_trec(folder.resolve(), topics)
+    folder = folder.resolve()
+    if any(_is_plain(path) for path in _files(folder, _CORPUS)):
+        return read_collection(folder, split=split, field=field)
+    found = {name: path for name in _DOCUMENTS for path in _files(folder, name, f"{name}.*")}
+    documents = _documents(folder, list(found.values()))
+    queries = _only(folder, "queries.jsonl, queries.tsv or topics.txt", *_of_split(folder, _QUERIES, split))
+    judgments = [_files(folder / "qrels", f"{split}.*"), *_of_split(folder, ("qrels",), split)]
+    qrels = _only(folder, f"qrels.txt or qrels/{split}.tsv", *judgments)
+    judged = read_judged(queries, qrels, field=field)
+    corpus, notes = _converted(folder.name, documents)
+    return TestCollection(folder.name, corpus, judged.queries, judged.qrels, (*judged.notes, *notes))
 
 
-def _from_trec(folder: Path, topics: Path) -> TestCollection:
-    qrels = _first(folder, _QRELS)
-    documents = [path for name in _DOCUMENTS for path in sorted((folder / name).rglob("*")) if path.is_file()]
-    if qrels is None or not documents:
-        raise InvalidInput(f"{folder} has topics, but lacks {_QRELS[0]} or documents in {_DOCUMENTS[0]}/")
-    target = _folder(folder.name, digest_files([topics, qrels, *documents]))
+def _documents(folder: Path, found: list[Path]) -> list[Path]:
+    """Return the files of documents: what was found, or all that lies in the folders among it."""
+    listed = sorted({path for each in found for path in ([each] if each.is_file() else each.rglob("*"))})
+    files = [path for path in listed if path.is_file() and not path.name.startswith(".")]
+    if not files:
+        raise InvalidInput(f"{folder} lacks documents: {_CORPUS}, collection.tsv, or files in documents/")
+    if len(found) > 1:
+        raise InvalidInput(f"{folder} has several collections of documents, {_names(found)}: leave one")
+    return files
+
+
+def _of_split(folder: Path, names: Iterable[str], split: str) -> list[list[Path]]:
+    """Return files of these names, those of the split first."""
+    names = tuple(names)
+    of_split = [path for name in names for path in _files(folder, f"{name}.{split}.*", f"{name}.{split}")]
+    return [of_split, [path for name in names for path in _files(folder, f"{name}.*", name) if path.is_file()]]
+
+
+def _only(folder: Path, expected: str, *choices: list[Path]) -> Path:
+    """Return the only file of the first choice that has any."""
+    files = next(filter(None, choices), [])
+    if not files:
+        raise InvalidInput(f"{folder} lacks {expected}")
+    if len(files) > 1:
+        raise InvalidInput(
+            f"{folder} has several files that may be {expected}: {_names(files)}: leave one, or name a --split"
+        )
+    return files[0]
+
+
+def _files(folder: Path, *patterns: str) -> list[Path]:
+    found = {path for pattern in patterns for ending in ENDINGS for path in folder.glob(f"{pattern}{ending}")}
+    return sorted(path for path in found if not path.name.startswith("."))
+
+
+def _names(paths: Iterable[Path]) -> str:
+    return ", ".join(path.name for path in paths)
+
+
+def _is_plain(corpus: Path) -> bool:
+    """Return whether a file is JSON lines with BEIR's or Anserini's names, which need no conversion."""
+    with suppress(InvalidInput):
+        _, first = next(numbered_lines(corpus), (1, "{}"))
+        row = json_object(first)
+        return any(key in row for key in ("text", "contents")) or not row.keys() & {"passage", "body"}
+    return True  # malformed as it is: its reader says where
+
+
+def _converted(name: str, documents: list[Path]) -> tuple[Path, list[str]]:
+    """Return the documents as JSON lines in the cache, and what is to be known of them."""
+    code = sorted(Path(reading.__file__).parent.glob("*.py"))
+    target = _folder(name, digest_files([*documents, *code]))
     if not target.exists():
-        rows = chain.from_iterable(_read_documents(path) for path in documents)
-        try:
-            queries = parse_topics(_text(topics))
-        except InvalidInput as exc:
-            raise InvalidInput(f"{topics}: {exc}") from exc
-        _write(target, rows, queries.items(), read_qrels(qrels))
-    return read_collection(target)
+        notes: list[str] = []
+        with whole_folder(target) as folder:
+            write_lines(folder / _CORPUS, map(json.dumps, read_documents(documents, notes)))
+            write_lines(folder / _NOTES, [json.dumps(notes)])
+    return target / _CORPUS, json.loads((target / _NOTES).read_text(encoding="utf-8"))
 
 
 def _from_ir_datasets(name: str) -> TestCollection:
@@ -77,7 +136,8 @@ def _from_ir_datasets(name: str) -> TestCollection:
         raise InvalidInput(f"ir_datasets knows no {name!r}") from exc
     if not (dataset.has_docs() and dataset.has_queries() and dataset.has_qrels()):
         raise InvalidInput(f"ir_datasets' {name!r} has no documents, no queries or no judgments: name a part that has")
-    target = _folder(name.replace("/", "-"), name)
+    version = getattr(importlib.import_module("ir_datasets"), "__version__", "")
+    target = _folder(name.replace("/", "-"), f"{name} {version}")
     if not target.exists():
         documents = (_row(document.doc_id, document) for document in dataset.docs_iter())
         queries = ((query.query_id, _default_text(query)) for query in dataset.queries_iter())
@@ -98,24 +158,6 @@ def _default_text(value: Any) -> str:  # noqa: ANN401 -- as above
     if hasattr(value, "default_text"):
         return str(value.default_text())
     return str(getattr(value, "text", None) or getattr(value, "title", ""))
-
-
-def _read_documents(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with open_binary(path) as file:
-            yield from parse_documents(raw.decode(errors="replace") for raw in file)
-    except (InvalidInput, OSError, EOFError) as exc:
-        raise InvalidInput(f"{path}: {exc}") from exc
-
-
-def _text(path: Path) -> str:
-    with open_binary(path) as file:
-        return file.read().decode(errors="replace")
-
-
-def _first(folder: Path, names: Iterable[str]) -> Path | None:
-    paths = (folder / f"{name}{ending}" for name in names for ending in ("", ".gz"))
-    return next((path for path in paths if path.is_file()), None)
 
 
 def _folder(name: str, made_of: str) -> Path:

@@ -24,13 +24,18 @@ class Judged(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Queries with judgments: query id to text, and query id to {document id: grade}."""
+    """Queries with judgments: query id to text, and query id to {document id: grade}.
+
+    `notes` are what a reader of figures should know of the files that they come from.
+    """
 
     queries: Mapping[str, str]
     qrels: Mapping[str, Mapping[str, int]]
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def first(cls, judged: Judged, limit: int | None) -> Topics:
         """Return the first `limit` queries, in the order of the judgments; all if None."""
         queries = dict(islice(judged.queries.items(), limit))
-        return cls(queries, {query: judged.qrels[query] for query in queries})
+        notes = tuple(getattr(judged, "notes", ()))
+        return cls(queries, {query: judged.qrels[query] for query in queries}, notes)

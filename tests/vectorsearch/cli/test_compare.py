@@ -82,9 +82,20 @@ def test_figures_are_printed_when_a_report_can_not_be_written(
     assert "name another folder" in done.stderr
 
 
-def test_usage_is_told_when_there_is_one_run(run: Callable, runs: list[Path], judgments: Path) -> None:
-    """One run has nothing to be compared with; no judgments, or a run that isn't there, are wrong usage too."""
-    assert run("compare", runs[0], "--qrels", judgments).exit_code == 2
+def test_a_single_run_is_measured(run: Callable, runs: list[Path], judgments: Path) -> None:
+    """F10: one run has figures, and nothing that it is compared with."""
+    done = run("compare", runs[0], "--qrels", judgments, "--measure", "RR@10", "--json")
+    assert done.exit_code == 0, done.stderr
+    (system,) = done.json["systems"]
+    assert system["metrics"] == {"RR@10": pytest.approx(1 / 3)}
+    assert system["figures"]["RR@10"]["difference"] is None
+    assert run("compare", runs[0], "--qrels", judgments).exit_code == 0
+
+
+def test_usage_is_told_when_judgments_or_a_run_are_missing(run: Callable, runs: list[Path], judgments: Path) -> None:
+    """No judgments, two sources of them, or a run that isn't there, are wrong usage."""
+    both = ("--qrels", judgments, "--collection", judgments.parents[1])
+    assert run("compare", *runs, *both).exit_code == 2
     assert run("compare", *runs).exit_code == 2
     assert run("compare", *runs, "none.trec", "--qrels", judgments).exit_code == 2
 

@@ -56,11 +56,16 @@ def test_a_run_is_ordered_anew_when_another_engine_wrote_it(
     assert done.exit_code == 0
     rows = [line.split() for line in done.stdout.splitlines()]
     assert [row[2] for row in rows if row[0] == "q1"] == ["csv.reader", "csv.writer", "time.sleep"]
-    assert [row[4] for row in rows if row[0] == "q1"] == ["3", "2", "1"]
+    scores = {row[2]: float(row[4]) for row in rows if row[0] == "q1"}
+    answer = run(*arguments(candidates, "--depth", "2"))
     shallow = run(*arguments(candidates, "--depth", "2", "--run-out", tmp_path / "out.trec", "--json"))
     assert (shallow.json["queries"], shallow.json["run_out"]) == (2, str(tmp_path / "out.trec"))
     order = [line.split()[2] for line in (tmp_path / "out.trec").read_text().splitlines()]
     assert order == ["csv.writer", "time.sleep", "csv.reader", "json.load"]
+    assert list(scores.values()) == sorted(scores.values(), reverse=True)
+    read = {row[2]: float(row[4]) for row in map(str.split, answer.stdout.splitlines()) if row[0] == "q1"}
+    assert (read["csv.writer"], read["time.sleep"]) == (scores["csv.writer"], scores["time.sleep"])
+    assert read["csv.reader"] == pytest.approx(read["time.sleep"] - 1)
 
 
 @pytest.mark.parametrize(
