@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vectorsearch.index.filters import AllOf
 from vectorsearch.index.recall import FLOOR
 from vectorsearch.storage.errors import DamagedDatabase, NotADatabase
 from vectorsearch.storage.files import folder_nbytes, fsync_file, fsync_folder
+from vectorsearch.storage.mending import mend
 from vectorsearch.storage.schema import FILE_NAME
 from vectorsearch.storage.upgrade import upgraded_from
-from vectorsearch.storage.upkeep import Fault, copy_documents, find_faults, forget_deletions, mend
+from vectorsearch.storage.upkeep import Fault, copy_documents, find_faults, forget_deletions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,16 +29,18 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 _CHECKED_VECTORS = 100
+_SHOWN_ROWS = 5
 _SAME = 0.999  # cosine; that of a vector with itself is 1 but for rounding
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was looked at, and every fault that was found."""
+    """What was looked at, every fault that was found, and what a repair restored, in words."""
 
     documents: int
     vectors: int
     faults: tuple[Fault, ...]
+    restored: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -122,6 +124,9 @@ class Upkeep:
     def repair(self, progress: Progress | None = None) -> Verification:
         """Mend what can be, build both indexes again from the documents, and return what is still at fault.
 
+        What is not as it was written is restored from what else there is: a digest tells which one bit was flipped, and
+        an index's sound file has the direction of a vector. What can't be restored is named until it is stored anew.
+
         Raises:
             DamagedDatabase: pages of the documents' file are damaged, which nothing can mend; nothing was changed.
             ReadOnlyDatabase, DatabaseLocked: it can't be written.
@@ -130,10 +135,10 @@ class Upkeep:
         for fault in find_faults(self.store, lambda _: None):
             if fault.part == "file":
                 raise DamagedDatabase(f"{fault}: restore {str(self.store.folder)!r} from a snapshot")
-        mend(self.store)
+        restored = mend(self.store, lambda rows: self.dense.opened().kept(rows) if rows else {})
         for _, keeper in self._keepers():
             keeper.rebuild()
-        return self.verify(progress)
+        return replace(self.verify(progress), restored=restored)
 
     def compact(self) -> Compaction:
         """Build the indexes without what was deleted, forget the deletions, and give the room back to the disk.
@@ -188,14 +193,25 @@ class Upkeep:
         return (("lexical", self.lexical), ("dense", self.dense))
 
     def _lexical_faults(self) -> Iterator[str]:
-        found = self.lexical.current().count_where(AllOf(()))
+        index = self.lexical.current()
         with self.store.snapshot() as snapshot:
-            if found != snapshot.documents and self.lexical.current().seq == snapshot.seq:
-                yield f"the index holds {found} documents, and {snapshot.documents} are stored"
+            if index.seq != snapshot.seq:  # somebody writes meanwhile
+                return
+            rows, marks = index.marks()
+            stored, stored_marks = snapshot.marks()
+        if stray := _differing(rows, stored):
+            yield f"the index holds {len(rows)} documents, and {len(stored)} are stored: {stray}"
+            return
+        wrong = stored[(marks != stored_marks) & (stored_marks != 0)]  # 0: given up, with whatever it holds now
+        if wrong.size:
+            yield f"the index has {wrong.size} documents with another text or metadata than stored: {_some(wrong)}"
 
     def _dense_faults(self) -> Iterator[str]:
         index = self.dense.current()
         with self.store.snapshot() as snapshot:
+            if index.seq == snapshot.seq and (stray := _differing(index.rows(), snapshot.vector_rows())):
+                yield f"the index holds other vectors than are stored: {stray}"
+                return
             step = max(1, snapshot.n_vectors // _CHECKED_VECTORS)
             checked = missed = absent = 0
             for batch in snapshot.vectors(0):
@@ -208,6 +224,19 @@ class Upkeep:
                         absent += not _finds(index, vector, np.array([row]))
         if absent or missed > (1 - FLOOR) * checked:  # a graph may miss a few that it holds
             yield f"{missed} of about {_CHECKED_VECTORS} vectors are not found by themselves"
+
+
+def _differing(held: NDArray[np.int64], stored: NDArray[np.int64]) -> str:
+    """Return which rows are held and not stored, or the other way; "" if none is."""
+    strange, lacking = np.setdiff1d(held, stored), np.setdiff1d(stored, held)
+    parts = [f"{what} {_some(rows)}" for what, rows in (("without", lacking), ("beside them", strange)) if rows.size]
+    return ", ".join(parts)
+
+
+def _some(rows: NDArray[np.int64]) -> str:
+    shown = ", ".join(map(str, rows[:_SHOWN_ROWS].tolist()))
+    more = f" and {rows.size - _SHOWN_ROWS} more" if rows.size > _SHOWN_ROWS else ""
+    return f"row{'s' if rows.size > 1 else ''} {shown}{more}"
 
 
 def _finds(index: DenseIndex, vector: NDArray[np.float32], allowed: NDArray[np.int64] | None) -> bool:

@@ -67,31 +67,115 @@ def test_there_is_no_fault_when_nothing_is_damaged(folder: Path) -> None:
     ("statement", "values", "message"),
     [
         ("UPDATE state SET documents = 7", (), "7 documents are counted, and 40 are there"),
-        ("UPDATE documents SET text = 'rotten' WHERE id = 'd1'", (), "id 'd1' is not what was written"),
+        ("UPDATE documents SET text = 'apple o1' WHERE id = 'd1'", (), "id 'd1' is not what was written"),
+        ("UPDATE documents SET metadata = replace(metadata, 'f', 'g') WHERE id = 'd1'", (), "id 'd1' is not what was"),
+        (
+            "UPDATE documents SET text = CAST(x'6170706ce5206e31' AS TEXT) WHERE id = 'd1'",
+            (),
+            "id 'd1' is not what was",
+        ),
+        ("INSERT INTO deletions VALUES (9999, 2)", (), "row 2 was deleted by change 9999, and is there"),
+        ("INSERT INTO deletions VALUES (9999, 998)", (), "a change has number 9999, and the last is"),
+        ("DELETE FROM vectors WHERE row = 2", (), "the vector of id 'd1' is gone"),
         ("INSERT INTO vectors VALUES (999, x'00000000')", (), "a vector belongs to no document"),
-        ("UPDATE vectors SET vector = x'00' WHERE row = 2", (), "a vector has 1 bytes, and the database's have 32"),
+        ("UPDATE vectors SET vector = x'00' WHERE row = 2", (), "has 1 bytes, and the database's have 32"),
         ("UPDATE vectors SET vector = ? WHERE row = 2", (np.full(8, np.nan, "<f4").tobytes(),), "NaN"),
     ],
 )
 def test_a_fault_is_found_and_mended_when_documents_are_damaged(
     folder: Path, statement: str, values: tuple[object, ...], message: str
 ) -> None:
-    """`verify` names the fault and where, and after `repair` there is none."""
+    """D3: `verify` names the fault and where, and after `repair` there is none: an index and digests have the rest."""
     damage(folder, statement, *values)
     with Collection.open(folder, FLAT) as collection:
         faults = collection.upkeep.verify().faults
         assert any(message in str(fault) for fault in faults), faults
         assert collection.upkeep.repair().ok
         assert collection.upkeep.verify().ok
+        assert [doc and doc.text for doc in collection.get(["d1"])] == ["apple n1"]
 
 
 def test_a_document_is_stored_again_when_its_content_had_rotted(folder: Path) -> None:
-    """After a repair the digest is that of what is there, so an upsert of the original is no repetition."""
+    """D3: a repair that can't restore it names it each time, and an upsert of the original is no repetition."""
     damage(folder, "UPDATE documents SET text = 'rotten' WHERE id = 'd1'")
     with Collection.open(folder, FLAT) as collection:
         before = collection.digests(["d1"])
-        collection.upkeep.repair()
+        for check in (collection.upkeep.repair, collection.upkeep.repair, collection.upkeep.verify):
+            (fault,) = check().faults
+            assert "id 'd1' was damaged beyond repair: upsert it again" in fault.message
+            assert not fault.mendable
         assert collection.digests(["d1"]) != before
+        collection.write([doc for doc in documents(60) if doc.id == "d1"], on_conflict="replace")
+        assert collection.upkeep.verify().ok
+
+
+def test_damage_is_not_made_permanent_when_metadata_is_changed(folder: Path) -> None:
+    """D3: a change of metadata would vouch for a rotten text or vector anew, and is refused."""
+    damage(folder, "UPDATE documents SET text = 'rotten' WHERE id = 'd1'")
+    damage(folder, "UPDATE vectors SET vector = zeroblob(32) WHERE row = 3")
+    with Collection.open(folder, FLAT) as collection:
+        for doc_id in ("d1", "d2"):
+            with pytest.raises(DamagedDatabase, match=f"id '{doc_id}' is not what was written"):
+                collection.update_metadata({doc_id: {"even": None}})
+
+
+@pytest.mark.parametrize("dense", ["auto", "Flat", "SQ8"])
+def test_any_flipped_bit_of_a_vector_is_found_and_restored(tmp_path: Path, dense: str) -> None:
+    """D3: whatever index there is, one bit in the file is noticed by `verify`, and `repair` brings the vector back."""
+    settings, docs = CollectionSettings(dense=dense), documents(30)
+    with Collection.open(tmp_path, settings) as collection:
+        collection.write(docs)
+    path = tmp_path / FILE_NAME
+    content = bytearray(path.read_bytes())
+    for number, bit in ((7, 0), (11, 100), (20, 253)):
+        blob = np.asarray(docs[number].vector, "<f4").tobytes()
+        at = content.index(blob)
+        content[at + bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+    with Collection.open(tmp_path, settings) as collection:
+        found = collection.upkeep.verify().faults
+        assert [fault.message.partition(":")[0] for fault in found] == [
+            f"the vector of id 'd{number}' is not what was written" for number in (7, 11, 20)
+        ]
+        assert collection.upkeep.repair().ok
+        for doc, stored in zip(docs, collection.get([doc.id for doc in docs]), strict=True):
+            assert stored is not None
+            assert np.array_equal(stored.vector, np.asarray(doc.vector, np.float32))
+
+
+def test_a_vector_keeps_its_direction_when_more_of_it_rotted(folder: Path) -> None:
+    """D3: the index's file has unit vectors, from before; one that was built of the damaged vector is no help."""
+    wanted = np.asarray(documents(60)[1].vector, np.float32)
+    rotten = np.ones(8, "<f4").tobytes()
+    damage(folder, "UPDATE vectors SET vector = ? WHERE row = 2", rotten)
+    with Collection.open(folder, FLAT) as collection:
+        assert collection.upkeep.repair().restored == ("the vector of row 2 is restored",)
+        (stored,) = collection.get(["d1"])
+        assert stored is not None
+        assert np.allclose(stored.vector, wanted / np.linalg.norm(wanted), atol=1e-6)
+    damage(folder, "UPDATE vectors SET vector = ? WHERE row = 2", rotten)
+    with Collection.open(folder, FLAT) as collection:
+        collection.upkeep.dense.rebuild()
+        (vector, document) = collection.upkeep.repair().faults
+        assert "the vector of id 'd1' is not what was written" in vector.message
+        assert "id 'd1' was damaged beyond repair" in document.message
+
+
+def test_it_is_found_when_an_index_has_other_documents_than_the_store(folder: Path) -> None:
+    """D1: row ids and what each was indexed with are compared, whatever the manifests say."""
+    with Collection.open(folder, FLAT) as collection:
+        collection.lexical("apple", 5)
+        collection.dense(np.ones(8, np.float32), 5)
+        damage(folder, "UPDATE documents SET row = 9000 WHERE row = 2")
+        damage(folder, "UPDATE vectors SET row = 9001 WHERE row = 3")
+        upkeep = collection.upkeep
+        for faults, word in ((upkeep._lexical_faults(), "row 2"), (upkeep._dense_faults(), "9001")):
+            (fault,) = faults
+            assert word in fault
+        damage(folder, "UPDATE documents SET row = 2 WHERE row = 9000")
+        damage(folder, "UPDATE documents SET digest = randomblob(16) WHERE row = 2")
+        (fault,) = upkeep._lexical_faults()
+        assert fault == "the index has 1 documents with another text or metadata than stored: row 2"
 
 
 def test_a_fault_stays_when_metadata_cannot_be_read(folder: Path) -> None:
@@ -99,9 +183,10 @@ def test_a_fault_stays_when_metadata_cannot_be_read(folder: Path) -> None:
     damage(folder, "UPDATE documents SET metadata = '{broken' WHERE id = 'd1'")
     damage(folder, "UPDATE state SET documents = 7")
     with Collection.open(folder, FLAT) as collection:
-        faults = collection.upkeep.verify().faults
-        assert [fault.mendable for fault in faults] == [True, False]
-        assert "id 'd1' has unreadable metadata" in str(faults[1])
+        assert len(collection.upkeep.verify().faults) == 2
+        (fault,) = collection.upkeep.repair().faults
+        assert "id 'd1' was damaged beyond repair" in str(fault)
+        assert len(collection.lexical("apple", 100).rows) == 40
 
 
 @pytest.mark.parametrize("part", ["lexical", "dense"])

@@ -76,6 +76,12 @@ class DenseIndex(DerivedIndex, Protocol):
         `allowed` int64[m], ascending, limits the rows. Scores are cosines in [-1, 1]; equal ones are ordered by row.
         """
 
+    def rows(self) -> NDArray[np.int64]:
+        """Return the live rows int64[n], ascending."""
+
+    def kept(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """Return those of the rows' unit vectors float32[dim] that were read from the index's own files."""
+
 
 class LexicalIndex(DerivedIndex, Protocol):
     """BM25 over words."""
@@ -96,6 +102,9 @@ class LexicalIndex(DerivedIndex, Protocol):
         `condition` limits the rows, and adds nothing to a score. A word that the query repeats counts as often.
         Scores are positive; equal ones are ordered by row.
         """
+
+    def marks(self) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Return the live rows int64[n], ascending, and uint64[n], the mark of the content each was indexed with."""
 
     def rows_where(self, condition: Condition) -> NDArray[np.int64]:
         """Return the live rows for which the condition holds, ascending."""

@@ -11,6 +11,8 @@ from vectorsearch.index.base import no_candidates
 from vectorsearch.index.cosine import nearest, positions_of, unit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from vectorsearch.index.base import Advance
@@ -135,6 +137,15 @@ class ExactIndex:
         """Return the `k` live rows nearest to `vector`."""
         _, tail = self._state
         return no_candidates() if tail is None else tail.search(unit(vector), k, allowed)
+
+    def rows(self) -> NDArray[np.int64]:
+        """Return the live rows, ascending."""
+        _, tail = self._state
+        return np.empty(0, np.int64) if tail is None else tail.rows[tail.alive]
+
+    def kept(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:  # noqa: ARG002 -- the protocol's argument
+        """Return none: all come from the store."""
+        return {}
 
     def save(self, *, durable: bool) -> None:
         """Do nothing: the store's own vectors are read on opening."""

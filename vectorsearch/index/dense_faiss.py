@@ -11,13 +11,13 @@ import numpy as np
 from vectorsearch.index import recall
 from vectorsearch.index.base import best, no_candidates, writing
 from vectorsearch.index.base_plan import BasePlan, Reach, next_step
-from vectorsearch.index.cosine import unit
+from vectorsearch.index.cosine import positions_of, unit
 from vectorsearch.index.dense_exact import TailWriter
 from vectorsearch.storage import failpoints, manifest
 from vectorsearch.storage.files import fsync_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -142,6 +142,19 @@ class FaissIndex:
         if len(found) < 2:  # noqa: PLR2004 -- one part alone has them in order already
             return found[0] if found else no_candidates()
         return best(np.concatenate([f.rows for f in found]), np.concatenate([f.scores for f in found]), k)
+
+    def rows(self) -> NDArray[np.int64]:
+        """Return the live rows, ascending."""
+        parts = [part for part in (self._state.base, self._state.tail) if part is not None]
+        return np.concatenate([np.empty(0, np.int64), *(part.rows[part.alive] for part in parts)])
+
+    def kept(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """Return those of the rows' unit vectors that the base holds whole."""
+        base = self._state.base
+        if base is None or base.matrix is None:
+            return {}
+        wanted = np.array(sorted(rows), np.int64)
+        return {int(base.rows[at]): base.matrix[at].copy() for at in positions_of(base.rows, wanted)}
 
     def save(self, *, durable: bool) -> None:
         """Write the base, if it is another than the one on disk."""

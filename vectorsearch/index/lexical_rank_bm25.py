@@ -48,6 +48,7 @@ class _State:
     words: dict[int, list[str]] = field(default_factory=dict)
     titles: dict[int, list[str]] = field(default_factory=dict)
     terms: dict[int, frozenset[str]] = field(default_factory=dict)
+    marks: dict[int, int] = field(default_factory=dict)
 
 
 class RankBM25Index:
@@ -69,15 +70,17 @@ class RankBM25Index:
         if self.seq < snapshot.floor:
             self.close()
         words, titles, terms = dict(self._state.words), dict(self._state.titles), dict(self._state.terms)
+        marks = dict(self._state.marks)
         for row in snapshot.deleted_after(self.seq).tolist():
-            for values in (words, titles, terms):
+            for values in (words, titles, terms, marks):
                 values.pop(row, None)
         for batch in snapshot.texts(self.seq):
-            for row, title, text, metadata in batch:
+            for row, title, text, metadata, mark in batch:
+                marks[row] = mark
                 words[row], titles[row] = self._analyzer.words(text), self._analyzer.words(title)
                 terms[row] = frozenset(metadata_terms(metadata))
             advance(len(batch))
-        self._state = _State(snapshot.seq, words, titles, terms)
+        self._state = _State(snapshot.seq, words, titles, terms, marks)
 
     def search(
         self,
@@ -100,6 +103,11 @@ class RankBM25Index:
         for phrase in phrases:
             kept &= scorer.have(self._analyzer.sequences(phrase))
         return best(rows[kept], scores[kept], k)
+
+    def marks(self) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Return the live rows, ascending, and the mark of the content that each was indexed with."""
+        pairs = sorted(self._state.marks.items())
+        return np.array([row for row, _ in pairs], np.int64), np.array([mark for _, mark in pairs], np.uint64)
 
     def rows_where(self, condition: Condition) -> NDArray[np.int64]:
         """Return the live rows for which the condition holds, ascending."""

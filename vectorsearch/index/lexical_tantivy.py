@@ -41,7 +41,7 @@ _BULK_HEAP_NBYTES = 60_000_000
 _BULK_ROWS = 10_000
 _OPEN_NBYTES = 270_000  # an open index of a thousand documents, its thread included, as measured
 _DOCUMENT_NBYTES = 250  # in memory nobody tells
-_FIELDS_VERSION = 2  # raised with the schema: indexes made with another are built again
+_FIELDS_VERSION = 3  # raised with the schema: indexes made with another are built again
 _DEAD_SHARE = 0.1  # deleted documents count in the idf until they are merged away, which the binding can't ask for
 _LOCKS = (".tantivy-writer.lock", ".tantivy-meta.lock")
 _DELETED_AT_ONCE = 1000
@@ -50,6 +50,7 @@ _DELETED_AT_ONCE = 1000
 def _schema() -> Any:  # noqa: ANN401 -- Tantivy's own type
     builder = tantivy.SchemaBuilder()
     builder.add_unsigned_field("row", indexed=True, fast=True)
+    builder.add_unsigned_field("mark", fast=True)
     # Words come split already. Positions are for phrases (README.md has what they cost).
     builder.add_text_field("body", tokenizer_name="whitespace", index_option="position")
     builder.add_text_field("title", tokenizer_name="whitespace", index_option="freq")
@@ -137,6 +138,15 @@ class TantivyIndex:
         if limits:
             wanted = Query.boolean_query([(Occur.Must, part) for part in (wanted, *limits)])
         return _top(state.searcher, wanted, k)
+
+    def marks(self) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Return the live rows, ascending, and the mark of the content that each was indexed with."""
+        searcher = self._state.searcher
+        hits = searcher.search(Query.all_query(), limit=max(1, searcher.num_docs), count=False).hits
+        rows = _rows(searcher, hits)
+        marks = np.array(searcher.fast_field_values("mark", [address for _, address in hits]), dtype=np.uint64)
+        order = np.argsort(rows)
+        return rows[order], marks[order]
 
     def rows_where(self, condition: Condition) -> NDArray[np.int64]:
         """Return the live rows for which the condition holds, ascending."""
@@ -236,6 +246,7 @@ class TantivyIndex:
     def _document(self, text: IndexedText) -> Any:  # noqa: ANN401 -- Tantivy's own type
         document = tantivy.Document()
         document.add_unsigned("row", text.row)
+        document.add_unsigned("mark", text.mark)
         document.add_text("body", " ".join(self._analyzer.words(text.text)))
         if text.title:
             document.add_text("title", " ".join(self._analyzer.words(text.title)))

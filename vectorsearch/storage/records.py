@@ -141,6 +141,15 @@ def to_document(row_id: str, title: str, text: str, metadata: str, vector: bytes
     return Document(row_id, text, title, json.loads(metadata), None if vector is None else vector_of(vector).copy())
 
 
+def stored_digest(title: bytes, text: bytes, metadata: bytes) -> bytes:
+    """Return the digest of a document's content, as it lies in the store."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (title, text, metadata):
+        digest.update(len(part).to_bytes(8, "little"))  # so that ("ab", "c") and ("a", "bc") differ
+        digest.update(part)
+    return digest.digest()
+
+
 def vector_digest(row: int, blob: bytes) -> bytes:
     """Return 8 bytes that change with any bit of a stored vector, and if it is put in another row's place."""
     return hashlib.blake2b(blob, digest_size=8, salt=row.to_bytes(16, "little")).digest()
@@ -210,12 +219,7 @@ def _key(key: object) -> str:
 
 
 def _digest(title: str, text: str, metadata: str) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (title, text, metadata):
-        encoded = part.encode()
-        digest.update(len(encoded).to_bytes(8, "little"))  # so that ("ab", "c") and ("a", "bc") differ
-        digest.update(encoded)
-    return digest.digest()
+    return stored_digest(title.encode(), text.encode(), metadata.encode())
 
 
 def _name_ids(rows: Mapping[str, int]) -> str:

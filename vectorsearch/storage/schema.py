@@ -67,7 +67,10 @@ def translated(folder: Path) -> Iterator[None]:
     except sqlite3.ProgrammingError:  # a mistake in this package, not in the file
         raise
     except sqlite3.DatabaseError as exc:
-        where, code = f"database {str(folder)!r}", exc.sqlite_errorcode & 0xFF  # the rest tells which system call
+        where = f"database {str(folder)!r}"
+        if not hasattr(exc, "sqlite_errorcode"):  # Python's own: what is stored as text isn't any
+            raise DamagedDatabase(f"{where} is damaged ({exc}): `vectorsearch repair` names the document") from exc
+        code = exc.sqlite_errorcode & 0xFF  # the rest tells which system call
         if code == sqlite3.SQLITE_FULL:
             raise StorageFull(f"no room left for {where}: free disk space and write again; {_KEPT}") from exc
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):

@@ -29,6 +29,7 @@ class IndexedText(NamedTuple):
     title: str
     text: str  # the title included, as in `Document.full_text`
     metadata: Metadata
+    mark: int  # what an index keeps to tell of which content it knows the row, see `mark_of`
 
 
 class VectorBatch(NamedTuple):
@@ -45,8 +46,14 @@ def to_batch(stored: Sequence[tuple[int, bytes]]) -> VectorBatch:
     return VectorBatch(rows, flat.reshape(len(stored), -1 if stored else 0))
 
 
-def _indexed(row: int, title: str, metadata: str, text: str) -> IndexedText:
-    return IndexedText(row, title, full_text(title, text), json.loads(metadata) if metadata != "{}" else {})
+def mark_of(digest: bytes) -> int:
+    """Return the first 8 bytes of a document's digest as a number, 0 for one that was given up as damaged."""
+    return int.from_bytes(digest[:8], "little")
+
+
+def _indexed(row: int, title: str, metadata: str, text: str, digest: bytes) -> IndexedText:
+    plain = json.loads(metadata) if metadata != "{}" else {}
+    return IndexedText(row, title, full_text(title, text), plain, mark_of(digest))
 
 
 class Snapshot:
@@ -92,10 +99,21 @@ class Snapshot:
 
     def texts(self, since: int) -> Iterator[list[IndexedText]]:
         """Yield what the lexical indexes need of the live documents inserted after `since`, by row."""
-        query = "SELECT row, title, metadata, text FROM documents WHERE row > ? ORDER BY row"
+        query = "SELECT row, title, metadata, text, digest FROM documents WHERE row > ? ORDER BY row"
         cursor = self._conn.execute(query, (since,))
         while batch := cursor.fetchmany(_TEXT_BATCH_ROWS):
             yield [_indexed(*stored) for stored in batch]
+
+    def marks(self) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Return the live rows int64[n], ascending, and the mark of each, uint64[n]."""
+        found = self._conn.execute("SELECT row, digest FROM documents ORDER BY row").fetchall()
+        rows = np.fromiter((row for row, _ in found), np.int64, len(found))
+        return rows, np.fromiter((mark_of(digest) for _, digest in found), np.uint64, len(found))
+
+    def vector_rows(self) -> NDArray[np.int64]:
+        """Return the rows int64[n] that have vectors, ascending."""
+        found = self._conn.execute("SELECT row FROM vectors ORDER BY row")
+        return np.fromiter((row for (row,) in found), np.int64)
 
     def iter(self, *, vectors: bool) -> Iterator[Document]:
         """Yield every live document, in the order of insertion."""

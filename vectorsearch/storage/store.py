@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from vectorsearch.storage.connections import Connections
 from vectorsearch.storage.errors import SpaceChanged
+from vectorsearch.storage.mending import require_sound
 from vectorsearch.storage.records import (
     check_dims,
     existing_ids,
@@ -84,14 +85,16 @@ class Store(Connections):
 
         Raises:
             InvalidInput: metadata that can't be stored; nothing was changed.
+            DamagedDatabase: a document isn't what was written: it would get a digest as if it were.
         """
         query = (
-            "SELECT d.id, d.row, d.title, d.text, d.metadata, v.vector "
-            "FROM documents d LEFT JOIN vectors v ON v.row = d.row WHERE d.id IN"
+            "SELECT d.id, d.row, d.title, d.text, d.metadata, v.vector, d.digest, g.digest FROM documents d "
+            "LEFT JOIN vectors v ON v.row = d.row LEFT JOIN vector_digests g ON g.row = d.row WHERE d.id IN"
         )
         with self.transaction() as conn:
             found = sorted(select_in(conn, query, changes), key=lambda stored: stored[1])
-            records = [with_metadata(stored, changes[stored[0]], replace=replace) for stored in found]
+            require_sound(found)
+            records = [with_metadata(stored[:6], changes[stored[0]], replace=replace) for stored in found]
             seq = delete_rows(conn, [stored[1] for stored in found], self._seq)
             n_vectors = sum(r.vector is not None for r in records)
             advance(conn, insert_rows(conn, records, seq), documents=len(records), vectors=n_vectors)
