@@ -134,7 +134,9 @@ def _compare(spec: ModelSpec, path: Path, encoder: Any) -> float:  # noqa: ANN40
         raise MissingExtra("an export needs the onnx package: pip install onnx")
     chosen = signature.choose_output(found.outputs, task=spec.task, pooling=spec.pooling, model=spec.name).name
     try:
-        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # what fails is raised as well
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except runtime_errors() as exc:
         raise InvalidModel(f"ONNX Runtime can't load the exported {spec.name!r}: {exc}") from exc
     worst = 0.0
