@@ -32,6 +32,8 @@ AS_BEFORE: Final = "default"  # what it has; of a new tenant, no quota and no gu
 _REMOVED = ".removed-"  # no tenant's name begins with a dot
 # Lower case only: where the file system ignores case, two folders would be one.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+# Devices' names, also before a dot, and a dot at the end, which is dropped: on Windows they are other places.
+_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
 
 
 class UnknownTenant(InvalidInput):
@@ -45,6 +47,27 @@ class TenantInfo:
     name: str
     quota_nbytes: int | None
     guaranteed_nbytes: int
+
+
+def check_name(name: str) -> None:
+    """Refuse what can't be the name of a new tenant, on this system or on one that its folder may be moved to.
+
+    Raises:
+        InvalidInput: it can't.
+    """
+    _check_form(name)
+    if name.endswith(".") or _DEVICE.fullmatch(name):
+        raise InvalidInput(
+            f"tenant name {name!r} means another folder on Windows, where this database may be moved to: use another, "
+            f"such as {name.partition('.')[0] + '-1'!r}"
+        )
+
+
+def _check_form(name: object) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"tenant name {name!r}: use up to 64 lower-case letters, digits and . _ -, a letter or digit first"
+        )
 
 
 class TenantOptions(TypedDict, total=False):
@@ -106,10 +129,7 @@ class Tenants:
             DamagedDatabase: its documents are missing; they aren't made anew.
             DatabaseClosed: the store is closed.
         """
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise InvalidInput(
-                f"tenant name {name!r}: use up to 64 lower-case letters, digits and . _ -, a letter or digit first"
-            )
+        _check_form(name)
         if quota_nbytes == guaranteed_nbytes == AS_BEFORE and not options:
             database = self._open.get(name)
             if database is not None and not database.closed:
@@ -119,6 +139,8 @@ class Tenants:
             known = self._registry.tenant(name)
             if known is None and self._read_only:
                 raise UnknownTenant(f"there is no tenant {name!r}, and a store that is open to read makes none")
+            if known is None:
+                check_name(name)
             before = _info(known) if known else TenantInfo(name, None, 0)
             info = TenantInfo(
                 name,

@@ -10,7 +10,7 @@ import typer
 
 import vectorsearch
 from vectorsearch.cli import output
-from vectorsearch.cli.group import Group
+from vectorsearch.cli.group import Root
 
 # By name: where in this package the command's function or app is, and its line in the list. The list is printed, and
 # a command line completed, without importing any; a test compares these lines with the commands' own help.
@@ -77,7 +77,7 @@ _COMMANDS = {
 }
 
 
-class _Root(Group):
+class _Root(Root):
     homes: ClassVar = {name: home for name, (home, _) in _COMMANDS.items()}
 
 
@@ -92,7 +92,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Embeddable hybrid search: BM25 and dense vectors, fused, and reranked by models under one memory budget.",
-    epilog="Exit codes: 0 all was done, 1 something failed or was left out, 2 wrong usage, 130 interrupted.",
+    epilog="Exit codes: 0 all was done, 1 something failed, is missing or left out, 2 wrong usage, 130 interrupted.",
 )
 for _name, (_, _summary) in _COMMANDS.items():
     app.command(_name, help=_summary)(_stand_in)
@@ -110,6 +110,7 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
+    as_json: output.Json = False,
 ) -> None:
     """Take the options that come before a command."""
 

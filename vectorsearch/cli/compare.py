@@ -19,7 +19,8 @@ from vectorsearch.cli.comparison import (
     collection_option,
     give_result,
 )
-from vectorsearch.evaluation.metrics import MEASURES
+from vectorsearch.cli.group import usage
+from vectorsearch.evaluation.metrics import MEASURES, canonical_names
 from vectorsearch.evaluation.oddities import missing_documents, queries_are_documents
 from vectorsearch.evaluation.reading.judgments import read_judgments
 from vectorsearch.evaluation.results import judge, with_texts
@@ -63,6 +64,8 @@ def compare(
     """Judge and print."""
     if qrels is not None and collection is not None:
         raise typer.BadParameter("a collection has judgments of its own: give one of the two", param_hint="--qrels")
+    with usage():
+        measures = canonical_names(measure or MEASURES)
     source = collection_option(collection)
     judgments: Mapping[str, Mapping[str, int]]
     if qrels is not None:
@@ -79,7 +82,7 @@ def compare(
     result = judge(
         {name: run.rankings for name, run in named.items()},
         judgments,
-        measures=measure or MEASURES,
+        measures=measures,
         baseline=baseline,
         collection=source.name if source else str(qrels),
         queries=source.queries if source else None,

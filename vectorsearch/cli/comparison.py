@@ -75,13 +75,13 @@ def collection_option(source: str | None, *, split: str = "test", field: str | N
     """Return the collection that `--collection` names.
 
     Raises:
-        typer.BadParameter: there is no such folder.
+        InvalidInput: there is no such folder.
         VectorSearchError: as `find_collection`.
     """
     if source is None:
         return None
     if not source.startswith(IR_DATASETS) and not Path(source).is_dir():
-        raise typer.BadParameter(f"{source!r} is no folder", param_hint="--collection")
+        raise InvalidInput(f"--collection {source!r} is no folder: give a collection's, or {IR_DATASETS}NAME")
     return find_collection(source, split=split, field=field)
 
 
@@ -89,16 +89,18 @@ def give_result(result: ExperimentResult, title: str, *, report: Path | None, as
     """Print the result as JSON or as tables, and write the report if one is wanted.
 
     Raises:
-        InvalidInput: the report can't be written; tables were printed, JSON was not, since the error takes its place.
+        InvalidInput: the report can't be written; the result was given all the same.
     """
     for note in result.notes:
         output.print_warning(note)
-    if not as_json:
-        print_result(result, title)
-    page = None if report is None else _write_report(result, report)
     if as_json:
         output.print_json(result.to_dict())
-    elif page is not None:
+    else:
+        print_result(result, title)
+    if report is None:
+        return
+    page = _write_report(result, report)
+    if not as_json:
         output.out.print(Text(str(page), style="bold"), soft_wrap=True)
 
 

@@ -15,7 +15,7 @@ from backends.errors import InvalidInput
 from rerank.distil import DEFAULT_RECIPE, Recipe
 from vectorsearch import config
 from vectorsearch.cli import output
-from vectorsearch.cli.group import FAILED
+from vectorsearch.cli.group import FAILED, usage
 from vectorsearch.cli.opening import DatabaseFolder, TenantName, folder_beside, open_existing
 from vectorsearch.cli.search import fetch_for_search
 from vectorsearch.distillation import DEPTH, distil_reranker
@@ -85,7 +85,8 @@ def distil(
 ) -> None:
     """Distil, compare, and register if it is good enough."""
     folder = out or folder_beside(db, tenant, "student")
-    recipe = Recipe(layers=layers, pairs=pairs, minutes=minutes, seed=seed)
+    with usage():
+        recipe = Recipe(layers=layers, pairs=pairs, minutes=minutes, seed=seed)
     own = list(read_queries(queries).values()) if queries else []
     if queries and not own:
         raise InvalidInput(f"{queries}: holds no queries; without --queries they are drawn from the documents")

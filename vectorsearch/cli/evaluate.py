@@ -22,6 +22,7 @@ from vectorsearch.cli.comparison import (
     collection_option,
     give_result,
 )
+from vectorsearch.cli.group import usage
 from vectorsearch.cli.index import index_with_progress
 from vectorsearch.cli.opening import MODES, NONE, BackendName, EmbedName, Language, TenantName, as_mode, open_existing
 from vectorsearch.cli.search import RerankName, fetch_for_search, reranker_option
@@ -119,7 +120,10 @@ def evaluate(
     as_json: output.Json = False,
 ) -> None:
     """Measure and print."""
-    named = [*(parse_system(text) for text in system or []), *(read_systems(systems) if systems else [])]
+    with usage():
+        named = [parse_system(text) for text in system or []]
+        measures = canonical_names(measure or MEASURES)
+    named += read_systems(systems) if systems else []
     modes, reranker = [as_mode(name) for name in mode or []], reranker_option(rerank)
     if named and reranker and not modes:
         raise typer.BadParameter("say rerank=… in the systems, or name a --mode", param_hint="--rerank")
@@ -132,7 +136,6 @@ def evaluate(
         named += choose_systems(modes, reranker, depth=depth, k=k)
     planned = named or choose_systems([], reranker, depth=depth, k=k, dense=embed != NONE)
     _check_run_files(run, [each.name for each in planned])
-    measures = canonical_names(measure or MEASURES)
     check_plan(planned, measures)  # what can't work shall not be found out after minutes of indexing
     if db is None:  # which may have models of its own
         check_rerankers(planned, catalogue.resolve)
@@ -156,10 +159,10 @@ def evaluate(
             ignore_identical_ids=ignore_identical_ids,
         )
         result = run_with_progress(experiment, database)
-    if run is not None:
-        write_runs(run, result)
     title = f"{result.collection}: {len(result.queries):,} queries, {result.documents:,} documents"
     give_result(result, title, report=report, as_json=as_json)
+    if run is not None:
+        write_runs(run, result)
 
 
 def choose_systems(

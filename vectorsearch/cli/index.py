@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from backends.errors import CannotServe, ModelUnavailable, VectorSearchError
+from backends.errors import CannotServe, InvalidInput, ModelUnavailable, VectorSearchError
 from vectorsearch.cli import output
-from vectorsearch.cli.group import FAILED, INTERRUPTED
+from vectorsearch.cli.group import FAILED
 from vectorsearch.cli.opening import (
     BackendName,
     DatabaseFolder,
@@ -76,8 +76,7 @@ def index(
     for failure in report.failures:
         output.print_error(failure)
     if interrupted:
-        output.print_error(f"interrupted: {_stored(report)}; run the same command to go on")
-        raise typer.Exit(INTERRUPTED)
+        raise KeyboardInterrupt(f"interrupted: {_stored(report)}; run the same command to go on")
     if not as_json:
         _print_report(report, documents, rejects)
     if not report.complete:
@@ -137,13 +136,18 @@ def _embedding(database: Database) -> dict[str, Any] | None:
 
 
 def _check_sources(sources: list[str]) -> None:
-    """Refuse what can't be read before anything is done."""
+    """Refuse what can't be read before anything is done.
+
+    Raises:
+        typer.BadParameter: standard input is named twice.
+        InvalidInput: a file isn't there.
+    """
     if sources.count(STDIN) > 1:
         raise typer.BadParameter("standard input (-) can be read only once", param_hint="CORPUS")
     for source in sources:
         if source != STDIN and (not Path(source).exists() or Path(source).is_dir()):
             reason = "is a folder" if Path(source).is_dir() else "does not exist"
-            raise typer.BadParameter(f"{source!r} {reason}", param_hint="CORPUS")
+            raise InvalidInput(f"CORPUS {source!r} {reason}: name a JSONL file, or - for standard input")
 
 
 def _stored(report: IngestReport) -> str:

@@ -10,10 +10,11 @@ import typer
 
 import vectorsearch
 from backends import catalogue
+from backends.errors import VectorSearchError
 from vectorsearch import config
 from vectorsearch.cli import output
 from vectorsearch.engine import DEFAULT
-from vectorsearch.storage.errors import DatabaseLocked, NotADatabase, ReadOnlyDatabase
+from vectorsearch.storage.errors import DatabaseLocked, NotADatabase
 from vectorsearch.storage.schema import FILE_NAME
 from vectorsearch.tenants import UnknownTenant
 from vectorsearch.types import Mode
@@ -100,7 +101,7 @@ def open_existing(
 ) -> Iterator[Database]:
     """Give a database that must be there, or a tenant's in it, and close it at the end of the block.
 
-    Unless it is for `writing`, it is read-only if another process writes to it or this one may not.
+    Unless it is for `writing` it is opened to read, and takes no lock from a process that writes.
 
     Raises:
         NotADatabase: there is none.
@@ -108,16 +109,31 @@ def open_existing(
         VectorSearchError: as `vectorsearch.open`.
     """
     require_database(folder)
-    try:
-        database = open_or_make(folder, backend=backend)
-    except (DatabaseLocked, ReadOnlyDatabase):
-        if writing:
-            raise
-        database = open_or_make(folder, backend=backend, read_only=True)
-    with database:
+    with closed_after(open_or_make(folder, backend=backend, read_only=not writing)) as database:
         if tenant is not None:
             require_tenant(database.tenants(), folder, tenant)
         yield database if tenant is None else database.tenant(tenant)
+
+
+@contextmanager
+def closed_after(database: Database) -> Iterator[Database]:
+    """Close a database after the block.
+
+    Closing writes derived files, and may fail as on a full disk. No answer is lost by that, and none that the block
+    has found is held back: there is a warning, and the exit code says that not all went well.
+    """
+    try:
+        yield database
+    except BaseException as exc:
+        try:
+            database.close()
+        except (VectorSearchError, OSError) as failed:
+            exc.add_note(f"nor could the database be closed in order: {failed}")
+        raise
+    try:
+        database.close()
+    except (VectorSearchError, OSError) as exc:
+        output.warn_of_failure(f"the database could not be closed in order: {exc}")
 
 
 @contextmanager
@@ -130,7 +146,7 @@ def open_to_index(
         VectorSearchError: as `open_existing`.
     """
     if tenant is None:
-        with open_or_make(folder, embed=embed, backend=backend, language=language) as database:
+        with closed_after(open_or_make(folder, embed=embed, backend=backend, language=language)) as database:
             yield database
         return
     with open_existing(folder, backend=backend, writing=True) as root:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections import deque
 from contextlib import ExitStack, contextmanager
@@ -15,46 +13,44 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.text import Text
 
 from backends.errors import InvalidInput
+from vectorsearch.cli import answer
 from vectorsearch.evaluation import figures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
     from types import TracebackType
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
 
-JSON_KEY = "vectorsearch.json"
+class _ErrorConsole(Console):
+    """The console of stderr: a command goes on where nobody reads it any more."""
+
+    def on_broken_pipe(self) -> None:
+        """Say no more."""
+        self.quiet = True
+
+
+out = Console(highlight=False)
+err = _ErrorConsole(stderr=True, highlight=False)
+
 WINDOW_S = 30.0  # the rate is of the last half minute: a resumed run skips fast, then embeds slowly
 LINE_EVERY_S = 10.0  # without a terminal, a line now and then is enough
 
 counted, format_ms = figures.counted, figures.format_ms
 
 
-def _remember_json(context: typer.Context, value: bool) -> bool:  # noqa: FBT001 -- typer calls it so
-    context.meta[JSON_KEY] = value  # where an error is reported, the command's own options are gone
-    return value
+def _as_json(value: bool) -> bool:  # noqa: FBT001 -- typer calls it so
+    return value or answer.is_json()  # wherever it stood in the command line
 
 
 Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document and nothing else on stdout.", callback=_remember_json)
+    bool, typer.Option("--json", help="Print one JSON document and nothing else on stdout.", callback=_as_json)
 ]
 
 
-def print_json(value: object) -> None:
-    """Print one JSON document on stdout."""
-    sys.stdout.write(json_text(value, indent=2) + "\n")
-
-
-def json_text(value: object, *, indent: int | None = None) -> str:
-    """Return JSON in characters that stdout can write: escapes where it isn't UTF-8, or for half a surrogate pair."""
-    text = json.dumps(value, indent=indent, ensure_ascii=False)
-    try:
-        text.encode("utf-8" if (sys.stdout.encoding or "").lower().replace("-", "") == "utf8" else "ascii")
-    except UnicodeEncodeError:
-        return json.dumps(value, indent=indent)
-    return text
+def print_json(document: Mapping[str, Any]) -> None:
+    """Give the one JSON document that stdout is to hold; it is written when the command has ended."""
+    answer.give(document)
 
 
 def write_text(file: Path, text: str) -> None:
@@ -73,23 +69,33 @@ def check_folder(file: Path | None, *, option: str) -> None:
     """Refuse a file in a folder that isn't there, before the work whose result it is to hold.
 
     Raises:
-        typer.BadParameter: the folder isn't there.
+        InvalidInput: the folder isn't there.
     """
     if file is not None and not file.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {str(file.parent)!r}", param_hint=option)
+        raise InvalidInput(
+            f"there is no folder {str(file.parent)!r} for {option} {file.name}: make it, or name another"
+        )
 
 
-def print_error(error: BaseException | str) -> None:
-    """Print a red line on stderr, and under it the error's notes."""
-    text = str(error) or type(error).__name__
+def print_error(text: str, notes: Iterable[str] = ()) -> None:
+    """Print a red line on stderr, and notes under it."""
     err.print(Text.assemble(("error: ", "bold red"), (one_line(text), "red")), soft_wrap=True)
-    for note in getattr(error, "__notes__", ()):
+    for note in notes:
         err.print(Text(f"  {one_line(note)}"), soft_wrap=True)
 
 
 def print_warning(text: str) -> None:
-    """Print a yellow line on stderr."""
+    """Print a yellow line on stderr; a JSON document has it among its `warnings` as well."""
+    if (told := answer.current()) is not None:
+        told.warnings.append(one_line(text))
     err.print(Text.assemble(("warning: ", "bold yellow"), one_line(text)), soft_wrap=True)
+
+
+def warn_of_failure(text: str) -> None:
+    """Print a warning of what failed after the answer was there; the exit code is then 1 at least."""
+    if (running := answer.current()) is not None:
+        running.failed = True
+    print_warning(text)
 
 
 def print_note(text: str) -> None:
@@ -222,11 +228,6 @@ def step_meters(units: Mapping[str, str]) -> Iterator[Callable[[str, int, int], 
             meters[step].update(done, total)
 
         yield show
-
-
-def as_json_error(error: BaseException) -> dict[str, Any]:
-    """Return what `--json` prints for an error, so that stdout holds one document in that case too."""
-    return {"error": {"type": type(error).__name__, "message": str(error), "notes": getattr(error, "__notes__", [])}}
 
 
 def _flat(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

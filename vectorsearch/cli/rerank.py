@@ -14,6 +14,7 @@ from backends.errors import InvalidInput, VectorSearchError
 from rerank import CrossEncoder
 from vectorsearch import config
 from vectorsearch.cli import output
+from vectorsearch.cli.answer import json_text
 from vectorsearch.cli.group import FAILED
 from vectorsearch.cli.opening import BackendName, fetch_models
 from vectorsearch.documents import parse_document, parse_json
@@ -31,7 +32,7 @@ Either a run with its queries and corpus, in any format that evaluate and compar
 model's scores (candidates that it didn't read follow, each 1 below the one before); or, without --run, JSON lines
 on standard input, {"query": "…", "documents": ["…", {"id": "…", "text": "…"}]}, answered by a line each on standard
 output: {"query": "…", "results": [{"index": 0, "id": "…", "score": 3.2}]}, best first. A line that can't be read is
-answered by {"error": "…"}, and the exit code is 1.
+answered by {"error": "…"}, and the exit code is 1. With --json all answers are one document, written at the end.
 
 [bold]Examples[/]
 
@@ -73,7 +74,7 @@ def rerank(  # noqa: D103 -- HELP is its help
     fetch_models([catalogue.resolve(name)])
     with CrossEncoder(name, backend=backend, max_length=max_length) as encoder:
         if run is None:
-            _answer_lines(encoder, _input())
+            _answer_lines(encoder, _input(), as_json=as_json)
         else:
             _order_run(encoder, run, queries or Path(), corpus or Path(), depth=depth, out=run_out, as_json=as_json)
 
@@ -84,9 +85,10 @@ def _input() -> Iterable[bytes]:
     return sys.stdin.buffer  # bytes: a line that isn't UTF-8 is one line's error, not the end of all
 
 
-def _answer_lines(encoder: CrossEncoder, lines: Iterable[bytes]) -> None:
+def _answer_lines(encoder: CrossEncoder, lines: Iterable[bytes], *, as_json: bool) -> None:
     failed = False
     asked = 0
+    answers: list[dict[str, Any]] = []
     for line in lines:
         if not line.strip():
             continue
@@ -95,10 +97,15 @@ def _answer_lines(encoder: CrossEncoder, lines: Iterable[bytes]) -> None:
             answer = _answer(encoder, line)
         except VectorSearchError as exc:
             answer, failed = {"error": str(exc)}, True
-        sys.stdout.write(output.json_text(answer) + "\n")
+        if as_json:
+            answers.append(answer)
+            continue
+        sys.stdout.write(json_text(answer) + "\n")
         sys.stdout.flush()  # whoever asks line by line waits for it
     if not asked:
         raise InvalidInput('standard input holds no line: a line is {"query": "…", "documents": ["…"]}')
+    if as_json:
+        output.print_json({"model": encoder.name, "answers": answers})
     if failed:
         raise typer.Exit(FAILED)
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from backends.errors import InvalidInput, ModelUnavailable
 from vectorsearch import config
 from vectorsearch.cli import output
-from vectorsearch.cli.group import FAILED
+from vectorsearch.cli.group import FAILED, usage
 from vectorsearch.cli.opening import (
     MODES,
     BackendName,
@@ -25,7 +25,9 @@ from vectorsearch.cli.opening import (
     open_existing,
 )
 from vectorsearch.documents import parse_json
+from vectorsearch.index.filters import checked_filter
 from vectorsearch.query.fusion import Fusion
+from vectorsearch.query.request import SearchRequest, check_request
 from vectorsearch.rerankers import Rerank
 
 if TYPE_CHECKING:
@@ -127,7 +129,12 @@ def search(
     """Search and print."""
     wanted = parse_filters(filters or [])
     chosen = as_mode(mode)
+    merged: Fusion = "rrf" if fusion is None else as_fusion(fusion)
     reranker = reranker_option(rerank)
+    with usage():  # what no database could answer
+        check_request(SearchRequest(query=query, k=k, mode=chosen, fusion=merged, timeout_s=timeout))
+        checked_filter(wanted)
+    output.check_folder(svg, option="--svg")
     if blend is not None and reranker is None:
         raise typer.BadParameter("nothing reranks: give --rerank NAME as well", param_hint="--blend")
     with open_existing(db, tenant=tenant, backend=backend) as database:
@@ -139,21 +146,21 @@ def search(
             k=k,
             mode=chosen,
             filter=wanted or None,
-            fusion=None if fusion is None else as_fusion(fusion),
+            fusion=None if fusion is None else merged,
             rerank=Rerank(reranker, blend=blend) if reranker else None if rerank is None else False,
             rerank_depth=rerank_depth,
             min_score=min_score,
             timeout_s=timeout,
         )
     result = explanation.ran
-    if svg is not None:
-        output.write_text(svg, explanation.to_svg())
     if as_json:
         output.print_json({**result.to_dict(), **({"plan": asdict(result.plan)} if explain else {})})
     else:
         _print_hits(result)
         if explain:
             output.out.print(Text(f"\n{explanation}"), soft_wrap=True)
+    if svg is not None:
+        output.write_text(svg, explanation.to_svg())
     if result.degraded:
         for line in degradations(result):
             output.print_warning(line)

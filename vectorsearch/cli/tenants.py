@@ -16,6 +16,7 @@ from rich.text import Text
 
 from backends.errors import InvalidInput
 from vectorsearch.cli import output
+from vectorsearch.cli.group import usage
 from vectorsearch.cli.opening import (
     NONE,
     DatabaseFolder,
@@ -27,6 +28,7 @@ from vectorsearch.cli.opening import (
     require_tenant,
 )
 from vectorsearch.engine import DEFAULT
+from vectorsearch.tenants import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +86,8 @@ def add(
 ) -> None:
     """Add a tenant, in a database that is made if it isn't there. Its embedder is the database's, or its own."""
     sizes = _sizes(quota, guaranteed)
+    with usage():
+        check_name(name)
     with _removed_if_in_vain(db), open_to_index(db, tenant=None) as root:
         if any(tenant.name == name for tenant in root.tenants()):
             raise InvalidInput(
@@ -176,6 +180,8 @@ def _sizes(quota: str | None, guaranteed: str | None) -> dict[str, Any]:
         sizes["quota_nbytes"] = None if quota == NONE else _parse_size(quota, option="--quota")
     if guaranteed is not None:
         sizes["guaranteed_nbytes"] = 0 if guaranteed == NONE else _parse_size(guaranteed, option="--guaranteed")
+    if sizes.get("quota_nbytes") is not None and sizes.get("guaranteed_nbytes", 0) > sizes["quota_nbytes"]:
+        raise typer.BadParameter(f"a guarantee can't be larger than the quota, {quota}", param_hint="--guaranteed")
     return sizes
 
 

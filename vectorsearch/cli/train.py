@@ -15,7 +15,7 @@ from rerank.train import DEFAULT_PLAN
 from rerank.train_plan import TrainingPlan
 from vectorsearch import config
 from vectorsearch.cli import output
-from vectorsearch.cli.group import FAILED
+from vectorsearch.cli.group import FAILED, usage
 from vectorsearch.cli.opening import DatabaseFolder, TenantName, folder_beside, open_existing
 from vectorsearch.cli.search import fetch_for_search
 from vectorsearch.evaluation.collections import read_judged_queries, read_qrels
@@ -99,17 +99,18 @@ def train(
 ) -> None:
     """Train, compare, and register if it is better."""
     folder = out or folder_beside(db, tenant, "reranker")
+    with usage():
+        plan = TrainingPlan(
+            epochs=epochs,
+            minutes=minutes,
+            learning_rate=learning_rate,
+            max_length=max_length,
+            frozen_layers=frozen_layers,
+            seed=seed,
+        )
+        mining = MiningPlan(negatives=negatives, depth=depth, held_out=held_out)
     grades = read_qrels(qrels)
     judged = Topics(read_judged_queries(queries, grades), grades)
-    plan = TrainingPlan(
-        epochs=epochs,
-        minutes=minutes,
-        learning_rate=learning_rate,
-        max_length=max_length,
-        frozen_layers=frozen_layers,
-        seed=seed,
-    )
-    mining = MiningPlan(negatives=negatives, depth=depth, held_out=held_out)
     with open_existing(db, tenant=tenant, writing=register is not None) as database:
         fetch_for_search(database, "auto", base)
         with output.step_meters(_UNITS) as show:

@@ -10,11 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from vectorsearch.cli import output
+from vectorsearch.cli.group import usage
 from vectorsearch.cli.opening import BackendName, DatabaseFolder, TenantName, open_existing
 from vectorsearch.cli.search import RerankName, fetch_for_search, reranker_option
 from vectorsearch.defaults import built_in
 from vectorsearch.evaluation.collections import read_judged_queries, read_qrels
 from vectorsearch.evaluation.figures import format_p, signed
+from vectorsearch.evaluation.metrics import canonical_names
 from vectorsearch.evaluation.significance import ALPHA, SEED
 from vectorsearch.evaluation.topics import Topics
 from vectorsearch.evaluation.tuning import FOLDS, MEASURE
@@ -85,6 +87,8 @@ def tune(
         return
     if queries is None or qrels is None:
         raise typer.BadParameter("give --queries FILE and --qrels FILE, or --show or --reset")
+    with usage():
+        (metric,) = canonical_names([metric])
     judgments = read_qrels(qrels)
     judged = Topics.first(Topics(read_judged_queries(queries, judgments), judgments), limit)
     reranker = reranker_option(rerank)

@@ -69,10 +69,10 @@ def test_bad_rows_are_written_and_the_exit_code_is_1_when_a_corpus_has_some(
 
 
 def test_nothing_is_done_when_a_file_is_missing(run: Callable, corpus: Path, tmp_path: Path) -> None:
-    """A missing file, or standard input given twice, is a usage error before anything is made."""
-    for sources in ([corpus, tmp_path / "none.jsonl"], [tmp_path], ["-", "-"]):
+    """A missing file, or standard input given twice, is an error before anything is made; the second is wrong usage."""
+    for code, sources in ((1, [corpus, tmp_path / "none.jsonl"]), (1, [tmp_path]), (2, ["-", "-"])):
         done = run("index", *sources, "--db", tmp_path / "db", "--embed", "none")
-        assert done.exit_code == 2
+        assert done.exit_code == code
         assert not (tmp_path / "db").exists()
 
 

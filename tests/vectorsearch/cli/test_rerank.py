@@ -85,7 +85,7 @@ def test_files_are_asked_for_when_some_are_missing(
 def test_the_folder_is_looked_for_before_the_work(run: Callable, candidates: dict[str, Path]) -> None:
     """A run that couldn't be written is refused before a model is asked."""
     done = run(*arguments(candidates, "--run-out", "no/such/folder/out.trec", "--model", "no-such-model"))
-    assert done.exit_code == 2
+    assert done.exit_code == 1
     assert "no/such/folder" in done.stderr
 
 

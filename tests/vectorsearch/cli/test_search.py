@@ -116,17 +116,17 @@ def test_a_filter_is_refused_when_it_is_malformed(options: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "message"),
     [
-        (["", "--mode", "lexical"], 1, "query is empty"),
+        (["", "--mode", "lexical"], 2, "query is empty"),
         (["x", "--mode", "dense"], 1, "embedder"),
         (["x", "--rerank", "ms-marco-MiniLM"], 1, "ms-marco-MiniLM-L-12-v2-int8"),
         (["x", "--mode", "fuzzy"], 2, "fuzzy"),
         (["x", "-k", "-1"], 2, "-k"),
         (["x", "--filter", "year"], 2, "KEY=VALUE"),
         (["x", "--fusion", "sum"], 2, "rrf, minmax, zscore"),
-        (["x", "--timeout", "0"], 1, "timeout_s is 0"),
+        (["x", "--timeout", "0"], 2, "timeout_s is 0"),
         (["x", "--min-score", "1"], 1, "nothing reranks"),
         (["x", "--blend", "0.5"], 2, "nothing reranks"),
-        (["csv", "--svg", "no/such/folder/t.svg"], 1, "name another file"),
+        (["csv", "--svg", "no/such/folder/t.svg"], 1, "name another"),
     ],
 )
 def test_the_next_step_is_told_when_an_argument_is_wrong(

@@ -83,7 +83,7 @@ def test_wrong_usage_is_told(run: Callable, judged: list[object]) -> None:
     """Without queries there is nothing to learn from, and one can't both show and reset."""
     assert run("tune", *judged[:4]).exit_code == 2
     assert run("tune", *judged[:4], "--show", "--reset").exit_code == 2
-    assert run("tune", *judged, "--metric", "nonsense").exit_code == 1
+    assert run("tune", *judged, "--metric", "nonsense").exit_code == 2
 
 
 def test_a_search_warns_when_its_defaults_do_not_count(run: Callable, judged: list[object]) -> None:
