@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from lifecycle.config import InstanceKey
     from lifecycle.draft import Draft
-    from lifecycle.states import Generation
+    from lifecycle.states import Generation, Wish
+
+_LONGEST_PROTECTION_S = 60.0  # of what was loaded and not used, even where `ageing_s` is longer
 
 
 @dataclass(slots=True)
@@ -64,7 +66,7 @@ def _hopeless(draft: Draft, entry: Admission) -> Exhausted | Broken | None:
         model = draft.models[key]
         if draft.is_failed(key) and model.error is not None:
             return Broken(key, model.error, model.retry_at - draft.now)
-    others = tenants.guaranteed(draft, tenants.users(draft, missing))
+    others = tenants.guaranteed(draft, tenants.beneficiaries(draft, missing, entry.tenants))
     fixed = [
         g
         for g in draft.generations.values()
@@ -81,7 +83,7 @@ def _hopeless(draft: Draft, entry: Admission) -> Exhausted | Broken | None:
 
 
 def _stays(draft: Draft, entry: Admission, generation: Generation, others: set[int]) -> bool:
-    is_pinned = draft.models[generation.key].config.pinned
+    is_pinned = draft.models[generation.key].config.pinned and not draft.gives_way(generation)
     return is_pinned or generation.key in entry.spared or generation.number in others
 
 
@@ -139,15 +141,17 @@ def _share(draft: Draft, candidate: policy.Candidate, tenant: str) -> int:
     return tenants.share(draft.models[draft.generations[candidate.number].key], candidate.nbytes, tenant)
 
 
-def _pool(draft: Draft, missing: Collection[InstanceKey], protected: set[InstanceKey]) -> list[policy.Candidate]:
-    """Return whom a load of these keys may drive out: nobody that others are sure of.
+def _pool(
+    draft: Draft, missing: Collection[InstanceKey], protected: set[InstanceKey], asking: Collection[str]
+) -> list[policy.Candidate]:
+    """Return whom a load of these keys may drive out: nobody that others than those who ask are sure of.
 
     A tenant's own come first if it would be over its share, and last if it would still be within its guarantee.
     """
-    users = tenants.users(draft, missing)
-    others = tenants.guaranteed(draft, users)
-    over = tenants.over_share(draft, missing)
-    sure = tenants.guaranteed(draft, draft.tenants.keys() - (users - over))
+    gainers = tenants.beneficiaries(draft, missing, asking)
+    others = tenants.guaranteed(draft, gainers)
+    over = tenants.over_share(draft, missing, asking)
+    sure = tenants.guaranteed(draft, draft.tenants.keys() - (gainers - over))
     return [
         replace(
             c,
@@ -161,11 +165,15 @@ def _pool(draft: Draft, missing: Collection[InstanceKey], protected: set[Instanc
 
 def _make_room(draft: Draft, entry: Admission, missing: set[InstanceKey], earlier: _Earlier) -> None:
     """Evict idle models and claim leased ones: the whole plan, or nothing if it would not be enough."""
-    pool = _pool(draft, missing, earlier.keys | {*entry.keys, *entry.spared})
+    protected = earlier.keys | {*entry.keys, *entry.spared}
+    pool = draft.unbegun(protected) + _pool(draft, missing, protected, entry.tenants)
     wanted, claims = missing | earlier.missing, earlier.admissions | {entry.number}
     plan, is_enough = choose(draft, wanted, claims, pool, missing, asking=entry.tenants)
-    for number in plan if is_enough else ():
-        draft.put(draft.generations[number], claimed_by=entry.number)
+    for generation in [draft.generations[number] for number in plan if is_enough]:
+        if generation.phase is Phase.RESERVED:
+            draft.give_way(generation)
+        else:
+            draft.put(generation, claimed_by=entry.number)
     # A claimed model is closed at its last release, unless the room has come from elsewhere by then.
     idle = draft.claimed_and_idle(entry)
     for number in choose(draft, wanted, earlier.admissions, idle, missing, asking=entry.tenants)[0]:
@@ -175,7 +183,7 @@ def _make_room(draft: Draft, entry: Admission, missing: set[InstanceKey], earlie
 def grant_wishes(draft: Draft) -> None:
     """Load what nobody waits for, behind everybody who does: into free room, or for a prefetch that of idle models.
 
-    A prefetch that can't have its room now is dropped, and never costs a model that was loaded and not yet used.
+    A prefetch that can't have its room now is dropped, and costs no model that was loaded just now and not yet used.
     """
     waiting = [entry for entry in draft.queue if entry.generations is None]
     earlier = _Earlier(
@@ -185,18 +193,30 @@ def grant_wishes(draft: Draft) -> None:
     )
     for wish in draft.wishes.copy():
         key = wish.key
-        undecided = draft.is_failed(key) or draft.is_blocked(key)
+        undecided = draft.is_failed(key) or draft.is_blocked(key) or key in draft.given_way
         wanted = {key} | earlier.missing
-        has_room = choose(draft, wanted, earlier.admissions, [], {key})[1]
+        has_room = choose(draft, wanted, earlier.admissions, [], {key}, asking=wish.tenants)[1]
         if not (undecided or wish.eager or draft.live(key) or has_room):
-            idle = [c for c in _pool(draft, {key}, earlier.keys) if c.idle and not c.young and c.last_used > c.ready_at]
-            plan, has_room = choose(draft, wanted, earlier.admissions, idle, {key})
+            idle = [c for c in _pool(draft, {key}, earlier.keys, wish.tenants) if c.idle and not _lasts(draft, c, wish)]
+            plan, has_room = choose(draft, wanted, earlier.admissions, idle, {key}, asking=wish.tenants)
             for number in plan if has_room else ():
                 draft.evict(draft.generations[number])
         if draft.live(key) or (not wish.eager and (undecided or not has_room)):
             draft.wishes.remove(wish)
-        elif not undecided and _fits(draft, {key}, earlier):
+        elif not undecided and _fits(draft, {key}, earlier, wish.tenants):
             draft.wishes.remove(wish)
-            draft.reserve(key, eager=True)
+            draft.put(draft.reserve(key, eager=True), asked_by=wish.tenants)
         elif not undecided and has_room:
             earlier.missing.add(key)
+
+
+def _lasts(draft: Draft, candidate: policy.Candidate, wish: Wish) -> bool:
+    """Return whether a model stays, though it is idle, since a wish is no reason for it to leave.
+
+    What was loaded and not yet used has some time for that. One in its minimum residency stays for a prefetch; for a
+    caller that can't wait as long as a load takes, it has that time as well: else such callers would never be served.
+    """
+    limit_s = min(draft.limits.ageing_s, _LONGEST_PROTECTION_S)
+    is_old = draft.now - candidate.ready_at >= limit_s
+    is_unused = candidate.last_used <= candidate.ready_at
+    return (candidate.young and not (wish.left and is_old)) or (is_unused and not is_old)

@@ -38,6 +38,7 @@ class Draft:
         self.shrinking = state.shrinking
         self.tenants = dict(state.tenants)
         self.inflation = state.inflation
+        self.given_way: set[InstanceKey] = set()  # in this step: reserved again in the next one at the earliest
         self.effects: list[Effect] = []
         self.changed = True
 
@@ -106,6 +107,22 @@ class Draft:
             if g.is_open and not self.models[g.key].config.pinned and g.key not in protected
         ]
 
+    def gives_way(self, generation: Generation) -> bool:
+        """Return whether it is only reserved, for nobody who waits: a wish's load that has not begun.
+
+        One that has waited for `ageing_s` ranks with those that somebody waits for, so that it begins at last.
+        """
+        is_new = self.now - generation.reserved_at < self.limits.ageing_s
+        return generation.phase is Phase.RESERVED and is_new and not self.in_use(generation)
+
+    def unbegun(self, protected: AbstractSet[InstanceKey]) -> list[policy.Candidate]:
+        """Return the reservations that give way to whoever waits; not even a pin holds what isn't there."""
+        return [
+            replace(self.candidate(g), unbegun=True)
+            for g in self.generations.values()
+            if g.key not in protected and self.gives_way(g)
+        ]
+
     def claimed_and_idle(self, admission: Admission) -> list[policy.Candidate]:
         """Return those whose last lease an admission has waited for, and which nobody uses any more."""
         claimed = [g for g in self.generations.values() if g.claimed_by == admission.number]
@@ -170,9 +187,19 @@ class Draft:
 
     def evict(self, generation: Generation) -> None:
         """Close an idle instance to make room. An eager one comes back by itself, into room that nobody else wants."""
+        if generation.phase is Phase.RESERVED:
+            self.give_way(generation)
+            return
         self.inflation = max(self.inflation, self._worth(generation))
         self.effects.append(ModelEvicted(generation.key, generation.number, generation.charged_nbytes))
         self.unload(generation)
+        if self.models[generation.key].config.load_policy is LoadPolicy.EAGER:
+            self.wish(generation.key, eager=True)
+
+    def give_way(self, generation: Generation) -> None:
+        """Drop a reservation for the sake of somebody who waits; an eager one is still wished for, a prefetch isn't."""
+        self.remove(generation)
+        self.given_way.add(generation.key)
         if self.models[generation.key].config.load_policy is LoadPolicy.EAGER:
             self.wish(generation.key, eager=True)
 
@@ -198,6 +225,9 @@ class Draft:
     def hold(self, admission: Admission, generations: tuple[int, ...]) -> None:
         """Let an admission have its set: from now on none of it is idle."""
         self.queue[self.queue.index(admission)] = replace(admission, generations=generations)
+        for generation in [self.generations[number] for number in generations]:
+            if not admission.tenants <= generation.asked_by:
+                self.put(generation, asked_by=generation.asked_by | admission.tenants)
         self._drop_claims(admission)
 
     def redirect(self, admission: Admission, keys: tuple[InstanceKey, ...], spared: tuple[InstanceKey, ...]) -> None:
@@ -225,10 +255,10 @@ class Draft:
         if isinstance(why, Exhausted):
             self.effects.append(AdmissionExhausted(admission.keys[0], 0, why.needed_nbytes))
 
-    def wish(self, key: InstanceKey, *, eager: bool) -> None:
-        """Ask for a load that nobody waits for, once."""
+    def wish(self, key: InstanceKey, *, eager: bool, tenants: frozenset[str] = frozenset(), left: bool = False) -> None:
+        """Ask for a load that nobody waits for, once: an eager one and another may stand beside each other."""
         if self.closing or self.models[key].retired:
             return
-        if self.live(key) is None and all(wish.key != key for wish in self.wishes):
-            self.wishes.append(Wish(key, eager))
+        if self.live(key) is None and all((wish.key, wish.eager) != (key, eager) for wish in self.wishes):
+            self.wishes.append(Wish(key, eager, tenants, left))
             self.changed = True

@@ -75,17 +75,25 @@ class ModelHandle:
     # The hot path: any thread, no lock.
 
     def acquire(self, token: int) -> bool:
-        """Open a lease, unless the gate is shut."""
-        tokens = self.tokens
-        tokens.add(token)
+        """Hold the model, unless the gate is shut; `count` or `take_back` follows."""
+        self.tokens.add(token)
         if self.shut:
-            tokens.discard(token)
+            self.tokens.discard(token)
             return False
+        return True
+
+    def count(self) -> None:
+        """Count a lease that was given; one that was refused is no use of the model."""
         self.hits += 1
-        open_leases = len(tokens)
+        open_leases = len(self.tokens)
         if open_leases > self.peak:  # noqa: PLR1730 - a call to max() would cost as much as all the rest
             self.peak = open_leases
-        return True
+
+    def take_back(self, token: int) -> None:
+        """Let go of what was held for a lease that was not given: that was no use, so the time of last use stays."""
+        self.tokens.discard(token)
+        if self.watched:
+            self.on_idle()
 
     def release(self, token: int, now: float) -> None:
         """Close a lease. `now` becomes the time of last use before the handle can be seen idle."""

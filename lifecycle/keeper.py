@@ -34,7 +34,7 @@ _LATE_S = 0.25  # how much longer than its time somebody waits for the thread to
 
 
 @dataclass(frozen=True, slots=True)
-class _Watch:
+class Watch:
     """Somebody who waits for a state in which something holds, until a time."""
 
     holds: Callable[[State], bool]
@@ -42,6 +42,7 @@ class _Watch:
     over: threading.Event
 
     def is_over(self, state: State) -> bool:
+        """Return whether nobody need wait any longer: by his own time, whatever else may go on."""
         return self.holds(state) or self.until <= state.now
 
 
@@ -68,7 +69,7 @@ class Keeper(Mailbox):
         self._undone: deque[signals.Effect] = deque()
         self._tickets: dict[int, Ticket] = {}
         self._next_ticket = 1
-        self._watches: list[_Watch] = []
+        self._watches: list[Watch] = []
         self._workers: list[threading.Thread] = []
 
     # For any thread.
@@ -79,7 +80,7 @@ class Keeper(Mailbox):
 
     def wait_until(self, holds: Callable[[State], bool], until: float = math.inf) -> None:
         """Wait for a state in which something holds, until a time of the clock."""
-        watch = _Watch(holds, until, threading.Event())
+        watch = Watch(holds, until, threading.Event())
         self.post(lambda: self._watch(watch))
         while not watch.over.wait(min(LOOK_S, self._left_s(until))):
             if self._clock() >= until:
@@ -165,9 +166,12 @@ class Keeper(Mailbox):
             self.instances.pop(key, None)
         self._undone.extend(effects)
         self._carry_out_all()
+        watches = new.watches_leases
         for generation in new.generations.values():
-            if generation.is_open and (old.shrinking != new.shrinking or self.handles[generation.number].shut):
+            if generation.is_open and (old.watches_leases != watches or self.handles[generation.number].shut):
                 self.publish(self.handles[generation.number])
+        if watches and not old.watches_leases:
+            self.send(self.tick)  # a last lease may have ended just before its gate was watched
         for watch in [watch for watch in self._watches if watch.is_over(new)]:
             self._watches.remove(watch)
             watch.over.set()
@@ -183,8 +187,8 @@ class Keeper(Mailbox):
         generation = self.state.generations[handle.generation]
         handle.last_used = max(handle.last_used, generation.last_used)
         is_pinned = self.state.models[handle.key].config.pinned
-        goes_at_once = self.state.shrinking or self.state.ttl_s(generation) == 0
-        handle.open_gate(watched=goes_at_once and not is_pinned)
+        goes_at_once = self.state.ttl_s(generation) == 0 and not is_pinned
+        handle.open_gate(watched=goes_at_once or self.state.watches_leases)
         for ref in self.instances[handle.key].refs:
             self.open_handles[ref] = handle
 
@@ -265,13 +269,13 @@ class Keeper(Mailbox):
         if handle is not None:
             self.tally.keep(handle)
 
-    def _watch(self, watch: _Watch) -> None:
+    def _watch(self, watch: Watch) -> None:
         if watch.is_over(self.state):
             watch.over.set()
         elif watch not in self._watches:
             self._watches.append(watch)
 
-    def _unwatch(self, watch: _Watch) -> None:
+    def _unwatch(self, watch: Watch) -> None:
         if watch in self._watches:
             self._watches.remove(watch)
 

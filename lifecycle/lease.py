@@ -137,9 +137,17 @@ class LeaseBase(ABC):
             if not handle.acquire(id(self)):
                 break
         else:
+            for handle in self.handles:
+                handle.count()
             return True
-        LeaseBase.release(self)  # not a subclass's: nothing was used
+        self._take_back()
         return False
+
+    def _take_back(self) -> None:
+        """Let go of what was held for a lease that was not given."""
+        for handle in self.handles:
+            handle.take_back(id(self))
+        self._is_open = False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -250,10 +258,10 @@ class Lease(LeaseBase):
             if not handle.shut:
                 handle.hits += 1
                 open_leases = len(tokens)
-                if open_leases > handle.peak:  # noqa: PLR1730 - as in `ModelHandle.acquire`
+                if open_leases > handle.peak:  # noqa: PLR1730 - as in `ModelHandle.count`
                     handle.peak = open_leases
                 return handle.model
-            LeaseBase.release(self)  # not a subclass's: nothing was used
+            self._take_back()
         self._is_open = False
         self._desk.admit(self)
         return self.models[0]

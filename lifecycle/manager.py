@@ -83,8 +83,10 @@ class ModelManager(Registrar):
         Raises:
             ModelNotRegistered: there is no such ref; nothing is prefetched.
         """
+        refs = tuple(refs)
         keys = tuple(dict.fromkeys(map(self.key_of, refs)))
-        self._keeper.post(lambda: self._keeper.happen(signals.Prefetch(keys)))
+        asking = frozenset(ref.tenant for ref in refs)
+        self._keeper.post(lambda: self._keeper.happen(signals.Prefetch(keys, asking)))
 
     def unload(self, ref: ModelRef, *, drain_timeout_s: float = 30.0) -> None:
         """Unload the ref's instance, for all refs that share it, and return when its bytes are free.

@@ -14,7 +14,8 @@ class Candidate:
     """A generation that may be asked to leave. `last_used` is the time of its last release, at first `ready_at`.
 
     It is `young` if its minimum residency is not over. If it belongs to the very tenant that asks, it is `own` where
-    that has more than its share, and `sure` where all that it has is within its guarantee.
+    that has more than its share, and `sure` where all that it has is within its guarantee. One that is `unbegun` is no
+    instance yet: its load, for which nobody waits, has not begun.
     """
 
     number: int
@@ -27,6 +28,7 @@ class Candidate:
     sure: bool = False
     young: bool = False
     worth: float = 0.0
+    unbegun: bool = False
 
 
 def worth(floor: float, uses: int, load_s: float, nbytes: int) -> float:
@@ -41,9 +43,10 @@ def worth(floor: float, uses: int, load_s: float, nbytes: int) -> float:
     return floor + uses * load_s / max(1, nbytes)
 
 
-def eviction_order(candidate: Candidate) -> tuple[bool, bool, bool, bool, int, float, float, int]:
-    """Return the sort key: idle first, sure and young last, own first, then by priority, worth and last use."""
+def eviction_order(candidate: Candidate) -> tuple[bool, bool, bool, bool, bool, int, float, float, int]:
+    """Return the sort key: unbegun and idle first, sure and young last, own first, then priority, worth, last use."""
     return (
+        not candidate.unbegun,
         not candidate.idle,
         candidate.sure,
         candidate.young,

@@ -57,9 +57,10 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Somebody will soon ask for these keys."""
+    """Somebody will soon ask for these keys; for `tenants`, as in a `Request`."""
 
     keys: tuple[InstanceKey, ...]
+    tenants: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

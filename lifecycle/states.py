@@ -120,7 +120,8 @@ class Generation:
     leave as soon as nobody uses it, and by then. `claimed_by` is the admission that waits for its last lease:
     until that admission ends, nobody else may take a new one. A QUARANTINED generation keeps its job until its late
     completion. `floor` is the state's `inflation` at its load or last hit. `own_ttl_s` overrides its config's. If
-    `close()` raised it `is_lost`: its bytes are never known to be free.
+    `close()` raised it `is_lost`: its bytes are never known to be free. `asked_by` are the tenants that it was loaded
+    for, or that waited for it.
     """
 
     number: int
@@ -143,6 +144,7 @@ class Generation:
     own_ttl_s: float | None = None
     error: BaseException | None = None
     is_lost: bool = False
+    asked_by: frozenset[str] = frozenset()
 
     @property
     def is_open(self) -> bool:
@@ -186,10 +188,15 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A load that no caller waits for. An eager one uses free room only and stays until it could be met."""
+    """A load that no caller waits for. An eager one uses free room only and stays until it could be met.
+
+    It asks for `tenants`, as an `Admission` does. One that is `left` was made by a caller who could not wait so long.
+    """
 
     key: InstanceKey
     eager: bool
+    tenants: frozenset[str] = frozenset()
+    left: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +233,15 @@ class State:
     def is_finished(self) -> bool:
         """Return whether nothing can happen any more."""
         return self.closing and all(generation.is_lost for generation in self.generations.values())
+
+    @property
+    def watches_leases(self) -> bool:
+        """Return whether the end of any lease must be told: while it shrinks, and while callers wait beside guarantees.
+
+        A guarantee covers what is in use first, so the end of a lease on one model can free another.
+        """
+        has_guarantees = any(tenant.guaranteed_nbytes for tenant in self.tenants.values())
+        return self.shrinking or (has_guarantees and any(entry.generations is None for entry in self.queue))
 
     def ttl_s(self, generation: Generation) -> float:
         """Return after how long an idle generation expires: infinity is never."""

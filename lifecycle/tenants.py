@@ -3,7 +3,8 @@
 A tenant uses a key if one of its refs means it. The bytes of an instance are charged in equal parts (rounded up) to
 the tenants that use its key, whoever asked first and whoever leases it: so what a tenant is charged follows from the
 states and the registrations alone. A guarantee covers the most valuable instances of a tenant that fit into it
-together, those in use or loading before idle ones; nobody else's load may drive these out.
+together, those that it has asked for itself first, those in use or loading before idle ones; no load that another asks
+for may drive these out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from lifecycle.config import InstanceKey
     from lifecycle.draft import Draft
-    from lifecycle.states import Model
+    from lifecycle.states import Generation, Model
 
 
 def share(model: Model, nbytes: int, tenant: str) -> int:
@@ -46,6 +47,11 @@ def users(draft: Draft, keys: Iterable[InstanceKey]) -> set[str]:
     return {tenant for key in keys for tenant in draft.models[key].tenants}
 
 
+def beneficiaries(draft: Draft, keys: Iterable[InstanceKey], asking: Collection[str] = ()) -> set[str]:
+    """Return for whose sake these keys are loaded: those who ask, and not who merely uses them; all, if nobody asks."""
+    return set(asking) or users(draft, keys)
+
+
 def quotas(draft: Draft, keys: Iterable[InstanceKey], asking: Collection[str] = ()) -> list[tuple[str, int]]:
     """Return the quota of every tenant that uses one of these keys and has one; of those that ask, if any does."""
     concerned = users(draft, keys).intersection(asking or draft.tenants)
@@ -58,8 +64,12 @@ def guaranteed(draft: Draft, beneficiaries: Collection[str]) -> set[int]:
     found: set[int] = set()
     for tenant, settings in draft.tenants.items():
         left = 0 if tenant in beneficiaries else settings.guaranteed_nbytes
-        own = [g for g in draft.generations.values() if g.is_live and tenant in draft.models[g.key].tenants]
-        own.sort(key=lambda g: policy.eviction_order(draft.candidate(g)), reverse=True)
+        own = [
+            g
+            for g in draft.generations.values()
+            if g.is_live and tenant in draft.models[g.key].tenants and not draft.gives_way(g)
+        ]
+        own.sort(key=lambda g: (_is_own(g, tenant), policy.eviction_order(draft.candidate(g))), reverse=True)
         for generation in own if left else ():
             part = share(draft.models[generation.key], generation.charged_nbytes, tenant)
             if part <= left:
@@ -68,10 +78,15 @@ def guaranteed(draft: Draft, beneficiaries: Collection[str]) -> set[int]:
     return found
 
 
-def over_share(draft: Draft, keys: Collection[InstanceKey]) -> set[str]:
-    """Return the tenants with settings that would be over their guarantee with these keys loaded."""
+def _is_own(generation: Generation, tenant: str) -> bool:
+    """Return whether a tenant has asked for an instance: what strangers load doesn't fill up its guarantee."""
+    return tenant in generation.asked_by or not generation.asked_by
+
+
+def over_share(draft: Draft, keys: Collection[InstanceKey], asking: Collection[str] = ()) -> set[str]:
+    """Return the tenants with settings for whose sake these keys are loaded, and who would be over their guarantee."""
     return {
         tenant
-        for tenant in users(draft, keys) & draft.tenants.keys()
+        for tenant in beneficiaries(draft, keys, asking) & draft.tenants.keys()
         if charged(draft, tenant) + wanted(draft, tenant, keys) > draft.tenants[tenant].guaranteed_nbytes
     }

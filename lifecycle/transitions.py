@@ -44,9 +44,9 @@ def _apply(draft: Draft, event: signals.Input) -> None:  # noqa: C901, PLR0912 -
             for entry in [entry for entry in draft.queue if entry.number == number]:
                 draft.end(entry)
                 _go_on_without(draft, entry)
-        case signals.Prefetch(keys):
+        case signals.Prefetch(keys, asking):
             for key in keys:
-                draft.wish(key, eager=False)
+                draft.wish(key, eager=False, tenants=asking)
         case signals.Loaded(number, nbytes):
             _loaded(draft, draft.generations[number], nbytes)
         case signals.Warmed(number):
@@ -99,7 +99,7 @@ def _go_on_without(draft: Draft, entry: Admission) -> None:
     """Load what a caller waited for even though it is gone, if idle models make the room: the next one finds it."""
     if entry.deadline > entry.since:
         for key in entry.keys:
-            draft.wish(key, eager=False)
+            draft.wish(key, eager=False, tenants=entry.tenants, left=True)
 
 
 def _loaded(draft: Draft, generation: Generation, nbytes: int) -> None:
@@ -149,11 +149,14 @@ def _unload_asked(draft: Draft, key: InstanceKey, drain_by: float) -> None:
     generation = draft.live(key) or next(
         (g for g in draft.generations.values() if g.key == key and g.is_blocking), None
     )
-    refused = (
-        drain_by <= draft.now and generation is not None and (generation.phase in IN_FLIGHT or draft.in_use(generation))
-    )
-    if generation is not None and not refused:
-        draft.put(generation, drain_by=drain_by)
+    if generation is None:
+        return
+    in_use = draft.in_use(generation)
+    if generation.phase is Phase.RESERVED and not in_use:
+        draft.remove(generation)
+    elif drain_by > draft.now or not (generation.phase in IN_FLIGHT or in_use):
+        earlier = generation.drain_by if generation.drain_by < math.inf else drain_by
+        draft.put(generation, drain_by=max(drain_by, earlier))  # another's drain keeps the time that it was given
 
 
 def _retire(draft: Draft, key: InstanceKey, drain_by: float) -> None:
@@ -207,6 +210,8 @@ def _let_go(draft: Draft) -> None:
                 draft.unload(generation)
             case Phase.DRAINING | Phase.QUARANTINED if idle and generation.is_loaded:
                 draft.unload(generation)
+            case Phase.RESERVED if idle and generation.drain_by < math.inf:
+                draft.remove(generation)
 
 
 def _shrink(draft: Draft) -> None:
@@ -218,7 +223,7 @@ def _shrink(draft: Draft) -> None:
         over = {
             tenant for tenant, quota in tenants.quotas(draft, draft.models) if tenants.charged(draft, tenant) > quota
         }
-        idle = [candidate for candidate in draft.candidates(frozenset()) if candidate.idle]
+        idle = [*draft.unbegun(frozenset()), *(c for c in draft.candidates(frozenset()) if c.idle)]
         if draft.free >= 0:
             idle = [c for c in idle if over.issuperset(draft.models[draft.generations[c.number].key].tenants)]
         victims, _ = admission.choose(draft, (), (), idle, draft.models)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from threading import Event
 from typing import TYPE_CHECKING
 
 from lifecycle_world import key
 
 from lifecycle import signals
 from lifecycle.events import ModelEvicted, ModelExpired, ModelQuarantined
+from lifecycle.keeper import Watch
 from lifecycle.states import IN_FLIGHT, Generation, Job, Phase, State
 from lifecycle.transitions import step
 
@@ -71,8 +73,33 @@ def check(world: World) -> None:
         require(not state.models[key(letter)].retired, f"what {name} means is not retired", world)
     for k in [k for k, model in state.models.items() if model.retired]:
         require(any(g.key == k for g in generations), "what is retired is forgotten with its last generation", world)
+    check_reservations(world)
+    for number, until in world.unloads:
+        over = Watch(lambda state, number=number: not state.is_leaving(number), until, Event()).is_over(state)
+        require(over or state.now < until, "14: an unload waits no longer than its own time", world)
     again, effects = step(state, signals.Tick(), state.now)
     require(world.mail or (not effects and again == state), "a step leaves nothing for the next to do", world)
+
+
+def check_reservations(world: World) -> None:
+    """Check that nobody waits for the bytes of loads that have not begun and that nobody waits for."""
+    state = world.state
+    first = next((e for e in state.queue if e.generations is None), None)
+    if first is None or first.deadline <= state.now or any(t.quota_nbytes is not None for t in state.tenants.values()):
+        return
+    missing = {k for k in first.keys if not is_live(state, k)}
+    undecided = any(g.key in missing and g.is_blocking for g in state.generations.values())
+    kept = {*first.keys, *first.spared}
+    unbegun = [
+        g
+        for g in state.generations.values()
+        if g.phase is Phase.RESERVED and g.number not in state.held() and g.key not in kept
+        and state.now - g.reserved_at < state.limits.ageing_s
+    ]  # fmt: skip
+    short = -surplus(state, wishes=False, last=first.number)
+    short -= sum(g.charged_nbytes for g in state.generations.values() if g.claimed_by == first.number)
+    held_up = unbegun and 0 < short <= sum(g.charged_nbytes for g in unbegun)
+    require(undecided or not held_up, "reservations give way to who waits", world)
 
 
 def check_shape(world: World, g: Generation) -> None:
@@ -122,7 +149,7 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
     claimed = [g for n, g in state.generations.items() if g.claimed_by and not before.generations[n].claimed_by]
     unclaimed = [g for g in evicted if before.generations[g.number].claimed_by is None]
     check_residency(state, unclaimed)
-    check_guarantees(before, after, [*evicted, *claimed])
+    check_guarantees(before, after, [*unclaimed, *claimed])  # what was claimed earlier was checked then
     if isinstance(event, signals.Loaded):
         require(state.generations[event.generation].charged_nbytes == event.nbytes, "1: the measured is charged", after)
     if isinstance(event, signals.Cancel):
@@ -135,6 +162,10 @@ def check_step(before: State, event: signals.Input, after: World, effects: tuple
             g, config = before.generations[effect.generation], before.models[effect.key].config
             require(config.ttl_s is not None and g.last_used + config.ttl_s <= state.now, "13: TTL", after)
             require(not g.refs and not config.pinned, "13: nobody in use expires", after)
+    if isinstance(event, signals.UnloadAsked):
+        drains = [(g, state.generations.get(n)) for n, g in before.generations.items() if g.drain_by < math.inf]
+        kept_its_time = all(now is None or now.drain_by >= g.drain_by for g, now in drains)
+        require(kept_its_time, "14: a drain ends by its own deadline, not another's", after)
     given_up = {n for n, g in state.generations.items() if g.phase is Phase.QUARANTINED}
     given_up -= {n for n, g in before.generations.items() if g.phase is Phase.QUARANTINED}
     alarms = {effect.generation for effect in effects if isinstance(effect, ModelQuarantined)}
@@ -156,13 +187,12 @@ def check_residency(state: State, evicted: list[Generation]) -> None:
 
 
 def check_guarantees(before: State, after: World, taken: list[Generation]) -> None:
-    """Check that a tenant within its guarantee loses nothing unless a key that it uses itself is to be loaded."""
+    """Check that a tenant within its guarantee loses nothing unless it asks for a load, or may be who asks."""
     state = after.state
-    asked = {k for e in (*before.queue, *state.queue) for k in e.keys} | {
-        w.key for w in (*before.wishes, *state.wishes)
-    }
     known = {**before.models, **state.models}
-    asking = {tenant for k in asked if not is_live(before, k) for tenant in known[k].tenants}
+    asked = [(k, e.tenants) for e in (*before.queue, *state.queue) for k in e.keys]
+    asked += [(w.key, w.tenants) for w in (*before.wishes, *state.wishes)]
+    asking = {tenant for k, who in asked if not is_live(before, k) for tenant in (who or known[k].tenants)}
     for tenant in {t for g in taken for t in state.models[g.key].tenants} & state.tenants.keys() - asking:
         live = [g for g in before.generations.values() if g.is_live]
         within = 0 < charge(before, tenant, live) <= state.tenants[tenant].guaranteed_nbytes
@@ -205,7 +235,8 @@ def check_bytes(before: State, event: signals.Input, after: World) -> None:
         if now is None:
             closed = isinstance(event, signals.Unloaded) and event.generation == number
             failed = isinstance(event, signals.JobFailed) and event.generation == number and g.job is not Job.UNLOAD
-            dropped = isinstance(event, signals.CloseAsked | signals.Retire) and g.phase is Phase.RESERVED
+            wanted = any(number in (e.generations or ()) for e in after.state.queue)
+            dropped = g.phase is Phase.RESERVED and not wanted  # nothing of it was there yet
             require(closed or failed or dropped, "9: bytes are free when close() has returned", after)
         elif now.charged_nbytes != g.charged_nbytes:
             measured = isinstance(event, signals.Loaded) and event.generation == number

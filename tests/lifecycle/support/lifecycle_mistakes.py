@@ -9,7 +9,7 @@ from lifecycle import Chain, admission, policy, pressure, signals, tenants, tran
 from lifecycle.draft import Draft
 from lifecycle.events import ModelExpired
 from lifecycle.handle import ModelHandle
-from lifecycle.keeper import Keeper
+from lifecycle.keeper import Keeper, Watch
 from lifecycle.lease import Lease, LeaseBase
 from lifecycle.states import Generation, Job, Phase, State, ttl_of
 from lifecycle.swap import Swap
@@ -309,3 +309,40 @@ def closing_unloads_nothing(patch: pytest.MonkeyPatch) -> None:
             draft.refuse(entry, signals.Closed())
 
     patch.setattr(transitions, "_close_asked", only_refuse)
+
+
+def refused_sets_count_as_use(patch: pytest.MonkeyPatch) -> None:
+    def release(self: LeaseBase) -> None:
+        for handle in self.handles:
+            handle.count()
+        LeaseBase.release(self)
+
+    patch.setattr(LeaseBase, "_take_back", release)
+
+
+def reservations_hold_the_budget(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Draft, "unbegun", lambda *_: [])
+
+
+def guarantees_end_for_who_might_ask(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(tenants, "beneficiaries", lambda draft, keys, _asking=(): tenants.users(draft, keys))
+
+
+def unloads_wait_for_others(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Watch, "is_over", lambda self, state: self.holds(state))
+
+
+def last_drain_decides_for_all(patch: pytest.MonkeyPatch) -> None:
+    def overwrite(draft: Draft, key: Any, drain_by: float) -> None:
+        for generation in [g for g in draft.generations.values() if g.key == key and (g.is_live or g.is_blocking)]:
+            draft.put(generation, drain_by=drain_by)
+
+    patch.setattr(transitions, "_unload_asked", overwrite)
+
+
+def protection_never_ends(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        admission,
+        "_lasts",
+        lambda _draft, candidate, _wish: candidate.young or candidate.last_used <= candidate.ready_at,
+    )

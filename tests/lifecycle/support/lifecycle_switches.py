@@ -18,6 +18,7 @@ from backends.text_model import TextLoader
 from lifecycle import (
     BudgetExhausted,
     Chain,
+    LeaseTimeout,
     ModelConfig,
     ModelManager,
     ModelRef,
@@ -57,6 +58,16 @@ YOUNG = Scenario(
 TIMED = Scenario(
     {"A": 1, "B": 1}, 1, (("A", 2.0), ("B", 2.0)), configs={"A": ModelConfig(warm_up=False, ttl_s=1.0)}, clock_steps=2
 )
+UNASKED = Scenario(
+    {"A": 1, "B": 1, "C": 1},
+    2,
+    (("A", 2.0), ("B", 2.0), ("C", 2.0)),
+    owners={"A": "u", "B": "t", "C": "tu"},
+    asking="utt",
+    tenants={"u": Tenant(guaranteed_nbytes=1)},
+)
+UNBEGUN = Scenario({"A": 1, "B": 1, "C": 1}, 2, (("A", 2.0), ("C", 2.0)), max_parallel_loads=1, orders=("prefetch B",))
+DRAINED = Scenario({"A": 1}, 1, (("A", 9.0),), clock_steps=2, orders=("unload-late A", "unload A"))
 CLOSED = Scenario({"A": 1, "B": 1}, 1, (("A", 2.0), ("B", 2.0)), orders=("close",))
 QUEUED = Scenario({"A": 1, "B": 1}, 1, (("A", 2.0), ("B", 2.0), ("A", 2.0)), max_waiters=1)
 SWAPPED = Scenario({"A": 1, "B": 1, "X": 1}, 2, (("A", 2.0), ("B", 2.0)), swaps=(("A>X", 2.0),))
@@ -183,6 +194,30 @@ def check_claim() -> None:
     b.finish()
 
 
+def check_protection() -> None:
+    """Callers with less patience than a load takes are served at last beside a load that nobody used."""
+    b = Bench(1)
+    for name in "AB":
+        b.add(name)
+        gate = b.loader.hold(name)
+        waiter = b.later(name)
+        gate.reached.wait()
+        b.clock.now += 5.0
+        gate.opened.set()
+        waiter.result()
+        b.manager.unload(ModelRef("t", name))
+    b.manager.prefetch([ModelRef("t", "A")])
+    b.until(lambda state: any(g.is_open for g in state.generations.values()))
+    for _ in range(4):
+        with suppress(LeaseTimeout):
+            b.use("B", timeout_s=1.0)
+        b.pass_time(20.0)
+    b.until(lambda state: not any(g.job for g in state.generations.values()))
+    phase = b.phase("B")
+    b.finish()
+    assert phase == "ready"
+
+
 def check_swap() -> None:
     """A model that has no room beside the one it shall replace leaves that where it is."""
     b = Bench(1)
@@ -248,6 +283,9 @@ SWITCHES: list[tuple[Switch, Check, str]] = [
     (mistakes.jobs_are_started_twice, walk(ROOMY), "12"),
     (mistakes.time_to_live_runs_during_use, walk(TIMED), "13"),
     (mistakes.hits_do_not_count_as_use, check_recency, "13"),
+    (mistakes.refused_sets_count_as_use, walk(SETS), "13"),
+    (mistakes.unloads_wait_for_others, walk(DRAINED), "14"),
+    (mistakes.last_drain_decides_for_all, walk(DRAINED), "14"),
     (mistakes.stuck_unload_blocks_for_good, walk(ORDERED), "14"),
     (mistakes.overdue_jobs_are_waited_for, walk(TIMED), "14"),
     (mistakes.callers_wait_for_ever, walk(TIMED), "14"),
@@ -256,6 +294,9 @@ SWITCHES: list[tuple[Switch, Check, str]] = [
     (mistakes.priority_is_not_used, check_priority, ""),
     (mistakes.quotas_are_not_looked_at, walk(RATIONED), ""),
     (mistakes.guarantees_are_not_kept, walk(GUARANTEED), ""),
+    (mistakes.guarantees_end_for_who_might_ask, walk(UNASKED), ""),
+    (mistakes.reservations_hold_the_budget, walk(UNBEGUN), ""),
+    (mistakes.protection_never_ends, check_protection, ""),
     (mistakes.youth_is_not_looked_at, walk(YOUNG), ""),
     (mistakes.queue_is_not_bounded, walk(QUEUED), ""),
     (mistakes.evicted_worth_is_forgotten, check_ageing, ""),

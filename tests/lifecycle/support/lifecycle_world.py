@@ -42,6 +42,7 @@ class Scenario:
     shared: dict[str, str] = field(default_factory=dict)
     swaps: tuple[tuple[str, float], ...] = ()
     owners: dict[str, str] = field(default_factory=dict)  # letters of the tenants that use a key
+    asking: str = ""  # letters of the tenants that the callers ask for, one for each; nothing: nobody says
     tenants: dict[str, Tenant] = field(default_factory=dict)
     orders: tuple[str, ...] = ()  # "unload A", "unload-now A", "prefetch AB", "budget 1", "quota t1", "close"
     max_parallel_loads: int = 2
@@ -65,7 +66,8 @@ class Scenario:
                 jobs |= {(e.generation, e.job) for e in effects if isinstance(e, signals.Start)}
         for tenant, settings in self.tenants.items():
             state, _ = step(state, signals.SetTenant(tenant, settings), 0.0)
-        callers = [Caller(names, timeout) for names, timeout in self.callers]
+        asking = (*self.asking, *[""] * len(self.callers))
+        callers = [Caller(names, timeout, tenant=asking[n]) for n, (names, timeout) in enumerate(self.callers)]
         callers += [Caller(swap[0], timeout, swap=swap[-1], drain=">>" in swap) for swap, timeout in self.swaps]
         return World(
             state, jobs, jobs, tuple(callers), tuple(sorted(names.items())),
@@ -96,6 +98,7 @@ class Caller:
     turn: int = 0
     ending: bool = False
     met: bool = False
+    tenant: str = ""
 
     @property
     def is_swapping(self) -> bool:
@@ -119,6 +122,7 @@ class World:
     orders: tuple[str, ...]
     mail: bool = False
     has_shrunk: bool = False
+    unloads: tuple[tuple[int, float], ...] = ()  # generations whose unload somebody waits for, and until when
 
     def keys(self, caller: Caller) -> tuple[InstanceKey, ...]:
         """Return the keys that a caller wants now."""
@@ -140,7 +144,7 @@ class World:
                 g.key, g.phase, g.reserved_nbytes, g.charged_nbytes, g.job, g.deadline - now, g.drain_by - now,
                 ticket.get(g.claimed_by, g.claimed_by), g.refs, g.is_lost, g.ready_at - now if g.is_open else 0,
                 g.last_used - now if g.is_loaded else 0, repr(g.error),
-                g.hits, g.floor,
+                g.hits, g.floor, tuple(sorted(g.asked_by)),
                 g.loading_since - now if g.phase in IN_FLIGHT else 0, g.reserved_at - now if g.phase is RESERVED else 0,
             )
             for g in state.generations.values()
@@ -168,7 +172,9 @@ class World:
         )  # fmt: skip
         running = frozenset((number[g], job) for g, job in self.jobs)
         begun = frozenset((number[g], job) for g, job in self.started if g in number)
+        unloads = tuple((number[g], until - now) for g, until in self.unloads if g in number)
         rest = (
+            unloads,
             self.names,
             state.wishes,
             state.closing,
