@@ -77,6 +77,13 @@ def positions_of(config: Mapping[str, Any]) -> int | None:
     return stated if padding is None else stated - padding - 1
 
 
+def depends_on_length(config: Any) -> bool:  # noqa: ANN401  (transformers' configuration)
+    """Return whether a token's position is told by the length of its batch, padding included."""
+    stated = getattr(config.get_text_config(), "rope_parameters", None) or {}
+    parameters = [stated, *(value for value in stated.values() if isinstance(value, dict))]
+    return any(each.get("rope_type") in {"dynamic", "longrope"} for each in parameters)
+
+
 def unread(names: Iterable[str], *, classify: bool) -> list[str]:
     """Return the names of weights that the encoder must read and doesn't, of those that it didn't read.
 

@@ -17,9 +17,10 @@ import numpy as np
 
 from backends import catalogue, graph, signature
 from backends.base import TokenBatch
-from backends.errors import InvalidInput, InvalidModel, MissingExtra
+from backends.errors import InvalidInput, InvalidModel, MissingExtra, TransientBackendError, VectorSearchError
 from backends.folder import read_folder
 from backends.onnx_backend import runtime_errors
+from backends.torch_backend import is_out_of_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,7 +118,14 @@ def _encoder(folder: Path, spec: ModelSpec) -> Any:  # noqa: ANN401  (imported w
     except ImportError as exc:
         raise MissingExtra("an export needs PyTorch: pip install 'vectorsearch[torch]'") from exc
     classify = spec.task == "cross-encode"
-    return TransformersEncoder(folder, like=torch.empty(0), classify=classify, plain=True, longest=spec.max_length)
+    try:
+        return TransformersEncoder(folder, like=torch.empty(0), classify=classify, plain=True, longest=spec.max_length)
+    except VectorSearchError:
+        raise
+    except Exception as exc:  # an architecture's own code raises anything
+        if is_out_of_memory(exc):
+            raise TransientBackendError(f"no memory to export model {spec.name!r}: {exc}") from exc
+        raise InvalidModel(f"PyTorch can't load {folder}: {type(exc).__name__}: {exc}") from exc
 
 
 def _compare(spec: ModelSpec, path: Path, encoder: Any) -> float:  # noqa: ANN401  (see _encoder)

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from transformers import masking_utils
 from transformers.utils import logging
 
-from backends.architectures import ENCODERS, unread
+from backends.architectures import ENCODERS, depends_on_length, unread
 from backends.errors import InvalidModel
 from backends.tokenizer_settings import TokenizerSettings
 from backends.torch_backend import is_out_of_memory
@@ -53,8 +53,8 @@ class TransformersEncoder:
                 "config.json doesn't use: they belong to another model than it describes"
             )
         self.module: Any = module.eval().to(like.device)  # public, so that it can be trained
-        self.vocabulary = int(module.get_input_embeddings().num_embeddings)
         config = module.config.get_text_config()
+        self.vocabulary = _vocabulary(module, config)
         self.pad_id: int | None = getattr(config, "pad_token_id", None)
         self.type_vocabulary = int(getattr(config, "type_vocab_size", 0) or 0)
         parameters = inspect.signature(module.forward).parameters
@@ -70,7 +70,7 @@ class TransformersEncoder:
         """Return [n, length, dim], or logits [n]; ids int64[n, length], mask bool or None."""
         seen = torch.ones_like(ids) if mask is None else mask.long()
         given = {"attention_mask": seen, "token_type_ids": types}
-        answer = self.module(input_ids=ids, **{name: given[name] for name in self._takes})
+        answer = self.module(input_ids=ids, return_dict=True, **{name: given[name] for name in self._takes})
         made: Tensor = answer.logits if self._classify else answer.last_hidden_state
         return made.flatten() if self._classify else made
 
@@ -78,8 +78,9 @@ class TransformersEncoder:
         """Return whether a row gets another answer beside a longer one than alone; run a few rows to find out.
 
         Raises:
-            InvalidModel: as `_answers_alone`.
+            InvalidModel: as `_answers_alone`; or running it changed its own settings, so that order would matter.
         """
+        settings = _settings(self.module)
         padded = min(_PADDED, longest)
         lengths = [min(n, padded) for n in _PROBE]
         drawn = torch.Generator().manual_seed(0)
@@ -88,6 +89,14 @@ class TransformersEncoder:
             for row in rows:
                 row[row == self.pad_id] = (self.pad_id + 1) % self.vocabulary
         alone = self._answers_alone(rows, folder, like)
+        if changed := sorted(_settings(self.module) - settings):
+            where, key, value = changed[0]
+            raise InvalidModel(
+                f"{type(self.module).__name__} of {folder} sets {where}.{key} to {value} as it runs, so that an answer "
+                f"depends on those before it: set {key} so in config.json"
+            )
+        if depends_on_length(self.module.config):
+            return True
         ids = torch.full((len(rows), padded), self.pad_id or 0, device=like.device)
         mask = torch.arange(padded, device=like.device) < torch.tensor(lengths, device=like.device)[:, None]
         ids[mask] = torch.cat(rows)
@@ -155,7 +164,7 @@ class TransformersEncoder:
         usual = self.module.forward
 
         def forward(*given: Tensor) -> Tensor:
-            made: Tensor = getattr(usual(**dict(zip(names, given, strict=True))), output)
+            made: Tensor = getattr(usual(return_dict=True, **dict(zip(names, given, strict=True))), output)
             return made
 
         # On the module itself: a module around it would put its own name before that of each weight.
@@ -179,6 +188,24 @@ class TransformersEncoder:
             raise InvalidModel(f"PyTorch can't express {path.parent.name} as an ONNX graph: {exc}") from exc
         finally:
             del self.module.forward
+
+
+def _vocabulary(module: Any, config: Any) -> int:  # noqa: ANN401  (transformers' own)
+    """Return how many token ids a module knows, as its table has it, or as its configuration says."""
+    try:
+        return len(module.get_input_embeddings().weight)
+    except (AttributeError, NotImplementedError, TypeError):  # ids are hashed, or the table is of a kind of its own
+        return int(getattr(config, "vocab_size", None) or 256)
+
+
+def _settings(module: Any) -> set[tuple[str, str, str]]:  # noqa: ANN401  (transformers' own)
+    """Return the plain values that a module and its parts keep: (part, name, value)."""
+    return {
+        (where, key, repr(value))
+        for where, part in module.named_modules()
+        for key, value in vars(part).items()
+        if isinstance(value, str | int | float | None)
+    }
 
 
 @contextmanager
