@@ -50,6 +50,7 @@ _REFUSED = (
     (b"PAR1", "a Parquet file: write it as TSV or JSON lines"),
     (b"%PDF", "a PDF: its text is needed"),
     (b"SQLite format 3\x00", "an SQLite database: write its rows as TSV or JSON lines"),
+    (b"version https://git-lfs", "a pointer of Git LFS in place of the file: fetch that with `git lfs pull`"),
     (b"WARC/", "a WARC archive of web pages: extract their texts to JSON lines first"),
 )
 _TAR_MARK = (257, b"ustar")

@@ -39,7 +39,8 @@ class JudgmentFile:
 def read_judgments(path: str | Path) -> JudgmentFile:
     """Return the judgments of a file.
 
-    Columns are separated by any white space; those of BEIR by tabs alone if a header says so. A grade is a whole
+    Columns are separated by any white space; those of BEIR by tabs alone if a header says so; or by commas, if the
+    first line has no white space. A grade is a whole
     number, negative ones included. Lines that begin with `#` are comments, as for trec_eval. All lines have as many
     columns as the first.
 
@@ -65,7 +66,7 @@ class _Reader:
     path: Path
     grades: Qrels = field(default_factory=dict)
     width: int = 0
-    only_tabs: bool = False
+    separator: str | None = None
     comments: list[int] = field(default_factory=list)
     repeated: int = 0
     seconds: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -76,9 +77,12 @@ class _Reader:
         if line.startswith("#"):
             self.comments.append(number)
             return
-        columns = line.split("\t") if self.only_tabs else re.split(f"[{BLANK}]+", line)
+        if not self.width:
+            self.separator = "," if "," in line and len(line.split()) == 1 else None
+        columns = line.split(self.separator) if self.separator else re.split(f"[{BLANK}]+", line)
         if not self.width and (header := _header(line)):
-            self.width, self.only_tabs = len(header), "\t" in line and len(header) == _BEIR
+            self.width = len(header)
+            self.separator = "\t" if "\t" in line and self.width == _BEIR else self.separator
             return
         width = len(columns)
         if width not in (_BEIR, _TREC):

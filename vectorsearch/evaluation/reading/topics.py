@@ -56,7 +56,7 @@ def read_topics(path: str | Path, *, field: str | None = None) -> TopicFile:
         texts[topic.id] = _text(path, topic, chosen)
     others = sorted({name for topic in topics for name in topic.fields} - {chosen, ""})
     if field is None and (chosen not in {*_OBVIOUS, ""} or _OBVIOUS & {*others}):
-        notes = [*notes, f"{path.name}: what is asked is each topic's {chosen}" + _beside(others)]
+        notes = [*notes, f"{path.name}: what is asked is each topic's {_asked(chosen, others)}"]
     return TopicFile(path, texts, tuple(notes))
 
 
@@ -125,5 +125,7 @@ def _no_text(path: Path, topic: Topic, field: str) -> InvalidInput:
     return InvalidInput(f"{path}, line {topic.line}: {value}: {told}")
 
 
-def _beside(others: Sequence[str]) -> str:
-    return f" (beside it they have {', '.join(others)})" if others else ""
+def _asked(chosen: str, others: Sequence[str]) -> str:
+    together = [name for name in TOGETHER if name == chosen or name in others] if chosen in TOGETHER else [chosen]
+    beside = [name for name in others if name not in together]
+    return " and ".join(together) + (f" (beside it they have {', '.join(beside)})" if beside else "")

@@ -23,6 +23,8 @@ SHAPES = {
     "TREC, grades as 1.0": "q1 0 d1 1.0\nq1 0 d2 -1.0\nq2 0 d1 0.\n",
     "BEIR": "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td2\t-1\nq2\td1\t0\n",
     "BEIR without a header": "q1\td1\t1\nq1\td2\t-1\nq2\td1\t0\n",
+    "CSV": "q1,0,d1,1\nq1,0,d2,-1\nq2,0,d1,0\n",
+    "CSV with a header": "query-id,corpus-id,score\nq1,d1,1\nq1,d2,-1\nq2,d1,0\n",
     "Cranfield": "q1 d1 1 \nq1 d2 -1 \nq2 d1 0 \n",
     "JSON": json.dumps(WANTED),
 }

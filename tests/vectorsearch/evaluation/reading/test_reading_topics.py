@@ -165,6 +165,7 @@ def test_a_file_is_unpacked_when_its_content_says_so(tmp_path: Path, pack: objec
         (b"PK\x03\x04abc", "zip"),
         (b"PAR1\x15\x04", "Parquet"),
         (b"WARC/1.0\r\n", "WARC"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
         (b"1\tw\x00nd\n", "line 1: holds a NUL byte"),
         (gzip.compress(b"x" * 257 + b"ustar" + b"\0" * 250), "tar"),
         (gzip.compress(b"1\twind\n")[:-6], "can't be read"),
