@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from backends import catalogue
 from backends.base import ModelSpec
 from backends.errors import BackendError, UnknownModel
 from vectorsearch import config
@@ -97,6 +98,8 @@ class Assembly:
         )
         resources.push(contextlib.closing(collection))
         # Only now: this process is the one that writes, so what a cut-off run has left may be swept.
+        if make_tenants:
+            self.registry.bind(collection.upkeep.store)
         tenants = make_tenants() if make_tenants else None
         if tenants is not None:
             resources.callback(tenants.close)
@@ -138,7 +141,8 @@ class Assembly:
             return default  # a tenant's, if it is the store's own: wherever that was found
         found = self.files.find(source)
         try:
-            spec = models.resolve(found, "embed")
+            # What is registered may not be known; the digest tells whether this is the one.
+            spec = catalogue.resolve(found) if self.registry.fault else models.resolve(found, "embed")
             if spec.digest.startswith(digest):
                 return spec
             reason = f"it has changed: the vectors are of digest {digest}, and it is now {digest_of(spec)}"
@@ -147,7 +151,8 @@ class Assembly:
         except BackendError as exc:
             reason = str(exc)
         # Whoever can't have the model has the documents all the same, and a way out.
-        registered = (row.digest for row in self.registry.models() if row.digest.startswith(digest))
+        rows = () if self.registry.fault else self.registry.models()
+        registered = (row.digest for row in rows if row.digest.startswith(digest))
         why = (
             f"model {source!r} has made the vectors of database {str(folder)!r} and can't be used ({reason}): bring "
             "its files back, or name their new place with embed=…, and open the database again; or embed the documents "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +17,7 @@ from vectorsearch.rerankers import RerankerDesk
 from vectorsearch.searcher import Searcher
 from vectorsearch.searching import Searching
 from vectorsearch.space import EmbeddingSpace, digest_of
+from vectorsearch.storage.errors import DamagedDatabase
 from vectorsearch.storage.files import writable
 from vectorsearch.storage.schema import require_outside
 from vectorsearch.store_upkeep import check_tenants, compact_tenants, require_whole
@@ -234,6 +236,8 @@ class Database(Searching, Tenancy):
         The root of a store mends its tenants as well.
         """
         found = self._collection.upkeep.repair(progress)
+        if self._tenants is not None:
+            found = replace(found, faults=(*found.faults, *self._tenants.recover()))
         return check_tenants(found, self._tenants, Database.repair, progress)
 
     def compact(self) -> Compaction:
@@ -269,6 +273,8 @@ class Database(Searching, Tenancy):
                 copy = self._tenants.copy_into
                 faults.extend(copy(folder, lambda tenant, to: tenant._collection.upkeep.snapshot(to)))  # noqa: SLF001 -- of this class
 
+        if self._tenants is not None and self._tenants.fault:
+            raise DamagedDatabase(self._tenants.fault)
         with writable(Path(path)):
             require_outside(Path(path))
             self._collection.upkeep.snapshot(Path(path), also=copy_more)
@@ -280,6 +286,11 @@ class Database(Searching, Tenancy):
         is_own = embedder is not None and embedder.name == name and digest.startswith(digest_of(embedder))
         own = (self.tenant_name or "this database",) if is_own else ()
         return own if self._tenants is None else (*own, *self._tenants.embedded_by(digest))
+
+    @property
+    def uuid(self) -> str:
+        """Return what names this database, and no other but its copies."""
+        return self._collection.upkeep.store.uuid
 
     @property
     def closed(self) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from backends.base import ModelSpec
-    from vectorsearch.storage.registry import ModelRow
+    from vectorsearch.storage.registry import ModelRow, Registry
 
 FOLDER_NAME = "models"
 _DIGITS = 32  # of the digest, in a folder's name
@@ -146,10 +146,23 @@ class ModelFiles:
         copy = self._folder / Path(source).name
         return str(copy) if len(copy.name) == _DIGITS and copy.is_dir() else source
 
-    def keep_only(self, read_rows: Callable[[], Iterable[ModelRow]]) -> None:
-        """Remove the files of every model that no row of the registry names, which are read while nothing is copied."""
+    def names(self) -> list[str]:
+        """Return the names of the folders that are there."""
+        return sorted(path.name for path in self._folder.iterdir()) if self._folder.exists() else []
+
+    def unowned(self, names: Iterable[str], rows: Iterable[ModelRow]) -> list[str]:
+        """Return those of the folders' names that are there and belong to no row."""
+        owned = {self.path_of(row.digest).name for row in rows}
+        return [name for name in names if name not in owned and (self._folder / name).exists()]
+
+    def keep_only(self, registry: Registry) -> None:
+        """Remove the files of every model that no row of the registry names, which are read while nothing is copied.
+
+        What a repair found without a row is kept: rows were lost then.
+        """
         with self._lock:
-            kept = {self.path_of(row.digest) for row in read_rows()} | set(+self._held)
+            kept = {self.path_of(row.digest) for row in registry.models()} | set(+self._held)
+            kept |= {self._folder / name for name in registry.kept()}
             for path in self._folder.iterdir() if self._folder.exists() else ():
                 if path not in kept:
                     shutil.rmtree(path, ignore_errors=True)

@@ -86,7 +86,8 @@ class Registration:
         self._embedded_by: Callable[[str, str], Sequence[str]] = lambda *_: ()
         self._space = EmbeddingSpace(None)
         self._lock = threading.Lock()  # one registration at a time; loads and copies happen while it is held
-        self._rows = {row.name: row for row in registry.models(self._tenant)}
+        self._lost = bool(registry.fault)
+        self._rows = {} if self._lost else {row.name: row for row in registry.models(self._tenant)}
         models.use_registered(self.find, lambda: sorted(self._rows))
         for row in self._rows.values():
             if _config(row).load_policy is LoadPolicy.EAGER:
@@ -104,7 +105,11 @@ class Registration:
 
         Raises:
             InvalidModel: its files are missing. Whether they have changed is found when it is loaded.
+            DamagedDatabase: what is registered isn't known.
         """
+        if self._lost:  # else a name that was registered would mean the catalogue's, or nothing
+            self._rows = {row.name: row for row in self._registry.models(self._tenant)}
+            self._lost = False
         row = self._rows.get(name)
         return None if row is None else (self._spec(row), _in_force(row.digest, self._rows))
 
@@ -222,7 +227,7 @@ class Registration:
                 # Under the name by which the documents know it; `ModelFiles.find` finds it again.
                 rows += [replace(row, name=name) for row in lent if embedder.folder.name == name]
             for row in rows:
-                Registry(folder).put_model(replace(row, tenant=""))
+                Registry(folder, checked=False).put_model(replace(row, tenant=""))
                 yield row.digest
 
         return self._files.copy_into(folder, copy_rows)
@@ -319,7 +324,7 @@ class Registration:
 
     def _sweep(self) -> None:
         """Drop the files of models that nobody has registered."""
-        self._files.keep_only(self._registry.models)
+        self._files.keep_only(self._registry)
 
 
 def is_vouched_for(spec: ModelSpec) -> bool:

@@ -32,6 +32,8 @@ def check_tenants(
     """
     if tenants is None:
         return found
+    if tenants.fault:
+        return replace(found, faults=(*found.faults, Fault("registry", tenants.fault, mendable=True)))
     for tenant in tenants.list():
         try:
             part = check(tenants.get(tenant.name), _shifted(progress, found.documents))

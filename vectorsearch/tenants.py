@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 from backends.errors import InvalidInput, VectorSearchError
+from vectorsearch.model_files import FOLDER_NAME as MODELS
 from vectorsearch.registration import RegisteredModel
+from vectorsearch.storage import failpoints
 from vectorsearch.storage.errors import DamagedDatabase, DatabaseClosed, ReadOnlyDatabase, StorageFull, StoreError
 from vectorsearch.storage.files import fsync_folder, writable
 from vectorsearch.storage.registry import Registry, TenantRow
-from vectorsearch.storage.schema import FILE_NAME, reachable
+from vectorsearch.storage.schema import FILE_NAME, count_documents, reachable, read_meta
 from vectorsearch.storage.settings import stored_settings
 from vectorsearch.storage.upkeep import Fault
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 FOLDER_NAME = "tenants"
 AS_BEFORE: Final = "default"  # what it has; of a new tenant, no quota and no guarantee
+_UUID = "uuid"  # among a tenant's settings: which database is its own
 _REMOVED = ".removed-"  # no tenant's name begins with a dot
 # Lower case only: where the file system ignores case, two folders would be one.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -106,9 +109,10 @@ class Tenants:
         self._lock = threading.RLock()
         self._open: dict[str, Database] = {}
         self._closed = False
-        if not read_only:
+        if not (read_only or registry.fault):
             self._finish_removals()
-        for row in registry.tenants():
+            self._finish_making()
+        for row in () if registry.fault else registry.tenants():
             self._apply(_info(row))
 
     def get(
@@ -151,17 +155,29 @@ class Tenants:
                 raise ReadOnlyDatabase(f"tenant {name!r} keeps its sizes: the store is open read-only")
             self._apply(info)  # refuses sizes that can't be
             try:
-                database = self._opened(name, options, known=known is not None)
-                if known is None:  # after a power cut too, no row is without its folder
-                    fsync_folder(self._folder / FOLDER_NAME)
-                    fsync_folder(self._folder)
-                if known is None or info != before:
-                    sizes = {"quota_nbytes": info.quota_nbytes, "guaranteed_nbytes": info.guaranteed_nbytes}
-                    self._registry.put_tenant(TenantRow(name, sizes))
+                return self._found_or_made(name, options, known, info)
             except BaseException:
                 self._apply(before)
                 raise
-            return database
+
+    def _found_or_made(self, name: str, options: TenantOptions, known: TenantRow | None, info: TenantInfo) -> Database:
+        """Open a tenant's database, and let the registry know the tenant and its sizes; the lock is held."""
+        anew = known is None and not (self._folder / FOLDER_NAME / name).exists()
+        try:
+            if anew:
+                self._registry.begin_tenant(name)
+            database = self._opened(name, options, known=known)
+            if known is None:  # after a power cut too, no row is without its folder
+                failpoints.reach("tenants.before_row")
+                fsync_folder(self._folder / FOLDER_NAME)
+                fsync_folder(self._folder)
+            if known is None or info != _info(known) or (_UUID not in known.settings and not self._read_only):
+                self._registry.put_tenant(TenantRow(name, _settings(info, database)))
+        except BaseException:
+            if anew:
+                self._finish_making()
+            raise
+        return database
 
     def existing(self, name: str) -> Database:
         """Return the database of a tenant that is there.
@@ -182,15 +198,19 @@ class Tenants:
                 )
             return self.get(name)
 
-    def _opened(self, name: str, options: TenantOptions, *, known: bool) -> Database:
+    def _opened(self, name: str, options: TenantOptions, *, known: TenantRow | None) -> Database:
         database = self._open.get(name)
         if database is None or database.closed:
             folder = self._folder / FOLDER_NAME / name
             with reachable(folder):
-                lost = known and not (folder / FILE_NAME).exists()  # which is made before the row in the registry
+                lost = (
+                    known is not None and not (folder / FILE_NAME).exists()
+                )  # which is made before the row in the registry
             if lost:
                 gone = str(folder / FILE_NAME)
                 raise DamagedDatabase(f"tenant {name!r} is damaged, {gone!r} is missing: restore or remove the tenant")
+            if known is not None:
+                _require_own(known, folder)
             database = self._open[name] = self._open_one(folder, name, **options)
         elif options:
             given = ", ".join(sorted(options))
@@ -233,7 +253,7 @@ class Tenants:
                 folder.rename(removed)
             self._registry.remove_tenant(name)
             self._manager.set_tenant(name)
-            self._files.keep_only(self._registry.models)
+            self._files.keep_only(self._registry)
             shutil.rmtree(removed, ignore_errors=True)
 
     def _finish_removals(self) -> None:
@@ -243,7 +263,48 @@ class Tenants:
             if self._registry.tenant(name) is not None and not left.with_name(name).exists():
                 self._registry.remove_tenant(name)
             shutil.rmtree(left, ignore_errors=True)
-        self._files.keep_only(self._registry.models)
+        self._files.keep_only(self._registry)
+
+    def _finish_making(self) -> None:
+        """Remove what a run that was cut off has left of tenants that nobody got; keep one that has documents."""
+        for name in self._registry.making():
+            if (database := self._open.pop(name, None)) is not None:
+                database.close()
+            folder = self._folder / FOLDER_NAME / name
+            if count_documents(folder):
+                self._registry.put_tenant(TenantRow(name))
+                continue
+            shutil.rmtree(folder, ignore_errors=True)
+            self._registry.remove_tenant(name)
+
+    @property
+    def fault(self) -> str:
+        """Return why the registry can't be used, and the way out; "" if it can."""
+        return self._registry.fault
+
+    def recover(self) -> tuple[Fault, ...]:
+        """Where the registry can't be used, take what is there for what is registered; return what that can't restore.
+
+        Tenants' documents are theirs again, without sizes; models' files stay, under no name. Nothing is deleted.
+        """
+        with self._lock:
+            if not (why := self._registry.fault):
+                return ()
+            rows_stay = self._registry.recover(self._files.names())
+            faults = [Fault("registry", f"{why.partition('. ')[0]}: what is there was taken", mendable=False)]
+            known = {row.name for row in self._registry.tenants()}
+            for path in sorted((self._folder / FOLDER_NAME).glob(f"[!.]*/{FILE_NAME}")):
+                name = path.parent.name
+                if name not in known and _NAME.fullmatch(name):
+                    self._registry.put_tenant(TenantRow(name))
+                    what = f"tenant {name!r} is back without its quota, guarantee and models: give them again"
+                    faults.append(Fault("registry", what, mendable=False))
+            for row in self._registry.tenants():
+                if rows_stay:
+                    what = f"tenant {row.name!r} has the quota, guarantee and models of another moment: check them"
+                    faults.append(Fault("registry", what, mendable=False))
+                self._apply(_info(row))
+            return tuple(faults)
 
     def embedded_by(self, digest: str) -> tuple[str, ...]:
         """Return the tenants whose documents were embedded with the store's copy of a model, which isn't their own."""
@@ -259,13 +320,18 @@ class Tenants:
         """Yield what is wrong beside the documents: databases of no tenant, and registered models, read whole."""
         with self._lock:  # else one that is made meanwhile would have its folder and no row
             names = {path.parent.name for path in (self._folder / FOLDER_NAME).glob(f"[!.]*/{FILE_NAME}")}
-            unknown = sorted(names - {row.name for row in self._registry.tenants()})
+            unknown = sorted(names - {row.name for row in self._registry.tenants()} - {*self._registry.making()})
         for name in unknown:
             where = str(self._folder / FOLDER_NAME / name)
             yield Fault(
                 "tenants", f"{where!r} is no tenant's: add tenant {name!r}, or remove the folder", mendable=False
             )
-        yield from self._files.faults({row.digest: row.name for row in self._registry.models()})
+        rows = self._registry.models()
+        for name in self._files.unowned(self._registry.kept(), rows):
+            where = str(self._folder / MODELS / name)
+            what = f"{where!r} is no registered model's: register it from there, or remove the folder"
+            yield Fault("models", what, mendable=False)
+        yield from self._files.faults({row.digest: row.name for row in rows})
 
     def copy_into(self, folder: Path, copy_documents: Callable[[Database, Path], None]) -> tuple[Fault, ...]:
         """Copy the registry, the models in it, and each tenant's documents into another store's folder.
@@ -276,7 +342,7 @@ class Tenants:
             StorageFull: there is no room.
             StoreError: the registry or a model can't be copied.
         """
-        copy = Registry(folder)
+        copy = Registry(folder, checked=False)
 
         def copy_rows() -> Iterator[str]:
             self._registry.copy_into(folder)
@@ -316,6 +382,26 @@ class Tenants:
 
     def _apply(self, info: TenantInfo) -> None:
         self._manager.set_tenant(info.name, quota_nbytes=info.quota_nbytes, guaranteed_nbytes=info.guaranteed_nbytes)
+
+
+def _settings(info: TenantInfo, database: Database) -> dict[str, object]:
+    """Return what the registry keeps of a tenant: its sizes, and whose documents are its own."""
+    sizes = {"quota_nbytes": info.quota_nbytes, "guaranteed_nbytes": info.guaranteed_nbytes}
+    return {**sizes, _UUID: database.uuid}
+
+
+def _require_own(row: TenantRow, folder: Path) -> None:
+    """Insist that the documents in a tenant's folder are its own.
+
+    Raises:
+        DamagedDatabase: they are another database's.
+    """
+    own, found = row.settings.get(_UUID), read_meta(folder).get("uuid")
+    if own is not None and found != own:
+        raise DamagedDatabase(
+            f"tenant {row.name!r} is damaged, {str(folder / FILE_NAME)!r} is another database's: put its own back, or "
+            "remove the tenant"
+        )
 
 
 def _info(row: TenantRow) -> TenantInfo:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vectorsearch.index.recall import FLOOR
+from vectorsearch.storage import registry_faults
 from vectorsearch.storage.errors import DamagedDatabase, NotADatabase
 from vectorsearch.storage.files import folder_nbytes, fsync_file, fsync_folder
 from vectorsearch.storage.mending import mend
+from vectorsearch.storage.registry import FILE_NAME as REGISTRY
 from vectorsearch.storage.schema import FILE_NAME
 from vectorsearch.storage.upgrade import upgraded_from
 from vectorsearch.storage.upkeep import Fault, copy_documents, find_faults, forget_deletions
@@ -179,9 +181,10 @@ class Upkeep:
             for _, keeper in self._keepers():
                 keeper.copy_files(unfinished)
             copy_documents(self.store, unfinished)
-            fsync_file(unfinished / FILE_NAME)
             if also is not None:
                 also(unfinished)
+            registry_faults.tie(unfinished, unfinished / REGISTRY)
+            fsync_file(unfinished / FILE_NAME)
             fsync_folder(unfinished)
             unfinished.replace(path)  # also over an empty folder
             fsync_folder(path.parent)

@@ -195,6 +195,14 @@ def read_meta(folder: Path) -> dict[str, str]:
         return dict(conn.execute("SELECT key, value FROM meta").fetchall())
 
 
+def count_documents(folder: Path) -> int:
+    """Return how many documents the database in `folder` holds; 0 if there is none, or its creation was cut off."""
+    if not (folder / FILE_NAME).exists() or not read_meta(folder):
+        return 0
+    with translated(folder), closing(connect(folder, read_only=True)) as conn:
+        return int(conn.execute("SELECT documents FROM state").fetchone()[0])
+
+
 def check_connection(conn: sqlite3.Connection, folder: Path) -> None:
     """Check the identity as SQLite sees it, its log included.
 

@@ -76,5 +76,5 @@ def test_a_later_releases_file_is_refused_when_it_is_read_or_written(tmp_path: P
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as conn:
         conn.execute("PRAGMA user_version = 99")
     for call in (registry.tenants, lambda: registry.put_tenant(TenantRow("zeta"))):
-        with pytest.raises(NewerFormat, match="has format 99, this release reads up to 1"):
+        with pytest.raises(NewerFormat, match="has format 99, this release reads up to 2"):
             call()
