@@ -82,16 +82,20 @@ def train(
         made = Path(scratch) / "trained"
         shutil.copytree(floats.folder, made, ignore=shutil.ignore_patterns("*.onnx", "onnx", SAFETENSORS, ".*"))
         ended = loop.fit(floats.folder, made, lists, validation=validation, plan=plan, on_step=on_step)
-        _read_no_further(made, min(plan.max_length, base.max_length))
+        read_no_further(made, min(plan.max_length, base.max_length))
         written = export(read_folder(made), folder, form="onnx")
     return Trained(written.spec, base.name, ended, written.max_difference)
 
 
-def _read_no_further(folder: Path, max_length: int) -> None:
-    """State what the model was trained on as the longest that it reads: longer input was never learned (README)."""
-    file = folder / "sentence_bert_config.json"
-    stated = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    file.write_text(json.dumps(stated | {"max_seq_length": max_length}, indent=2), encoding="utf-8")
+def read_no_further(folder: Path, max_length: int) -> None:
+    """State what the model was trained on as the longest that it reads: longer input was never learned (README).
+
+    In both files, as this project reads the one for cross-encoders, and sentence-transformers the other.
+    """
+    for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
+        file = folder / name
+        stated = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        file.write_text(json.dumps(stated | {key: max_length}, indent=2) + "\n", encoding="utf-8")
 
 
 def with_floats(base: ModelSpec, scratch: Path) -> ModelSpec:
