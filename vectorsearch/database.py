@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from backends.errors import InvalidInput
 from rerank import ScoreCache
 from vectorsearch.documents import as_id
+from vectorsearch.place import local_folder
 from vectorsearch.reindex import reindex
 from vectorsearch.rerankers import RerankerDesk
 from vectorsearch.searcher import Searcher
@@ -259,7 +260,7 @@ class Database(Searching, Tenancy):
 
         Raises:
             NotADatabase: there is something at `path` already.
-            InvalidInput: `path` is no path, or lies within a database.
+            InvalidInput: `path` is no path of this machine, or lies within a database.
             StoreError: it can't be written; or it is, and lacks a tenant or a model that is damaged or missing.
         """
         if not isinstance(path, str | PathLike) or not str(path):
@@ -275,6 +276,7 @@ class Database(Searching, Tenancy):
 
         if self._tenants is not None and self._tenants.fault:
             raise DamagedDatabase(self._tenants.fault)
+        local_folder(path)
         with writable(Path(path)):
             require_outside(Path(path))
             self._collection.upkeep.snapshot(Path(path), also=copy_more)

@@ -17,6 +17,7 @@ from vectorsearch.assembly import DEFAULT, Assembly, Choices
 from vectorsearch.collection import stored_settings
 from vectorsearch.index.index_budget import IndexBudget
 from vectorsearch.model_files import ModelFiles
+from vectorsearch.place import local_folder
 from vectorsearch.query.request import is_count
 from vectorsearch.storage.registry import Registry
 
@@ -48,7 +49,7 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
     had any more, all works that embeds nothing, the rest raises ModelUnavailable, and `Database.reindex` takes another.
 
     Args:
-        path: a folder; None keeps everything in a temporary folder that `close` removes.
+        path: a folder of this machine, and no URL; None keeps everything in a temporary folder that `close` removes.
         embed: the model that embeds documents and queries: a catalogue name, or a folder in Hugging Face layout.
             None is for vectors of your own, or for none at all. A new database gets `bge-small-en-v1.5-int8`.
         rerank: the model of `search(rerank=True)`; `"default"` is `ms-marco-MiniLM-L-12-v2-int8`.
@@ -80,7 +81,7 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
         raise InvalidInput(f"manager is {manager!r}: give a lifecycle.ModelManager, or None for one of its own")
     if backend is not None:
         registry.get(backend)  # raises if there is none
-    folder = None if path is None else Path(path)
+    folder = None if path is None else local_folder(path)
     budget_nbytes = _budget(budget_nbytes, manager)
     if not is_count(rerank_cache_nbytes):
         raise InvalidInput(f"rerank_cache_nbytes is {rerank_cache_nbytes!r}: it is a number of bytes, 0 or more")

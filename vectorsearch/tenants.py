@@ -190,12 +190,9 @@ class Tenants:
             return database
         with self._lock:  # else one that is removed meanwhile would be made again
             self._check_open()
-            known = [row.name for row in self._registry.tenants()]
-            if name not in known:
-                raise UnknownTenant(
-                    f"there is no tenant {name!r}; the store has {', '.join(known) or 'none'}: "
-                    "make it with db.tenant(NAME)"
-                )
+            if name not in [row.name for row in self._registry.tenants()]:
+                # The others' names stay untold: who asks may be one of them.
+                raise UnknownTenant(f"there is no tenant {name!r}: make it with db.tenant({name!r})")
             return self.get(name)
 
     def _opened(self, name: str, options: TenantOptions, *, known: TenantRow | None) -> Database:

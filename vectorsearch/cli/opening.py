@@ -13,7 +13,9 @@ from backends import catalogue
 from backends.errors import VectorSearchError
 from vectorsearch import config
 from vectorsearch.cli import output
+from vectorsearch.cli.group import usage
 from vectorsearch.engine import DEFAULT
+from vectorsearch.place import local_folder
 from vectorsearch.storage.errors import DatabaseLocked, NotADatabase
 from vectorsearch.storage.schema import FILE_NAME
 from vectorsearch.tenants import UnknownTenant
@@ -88,6 +90,8 @@ def require_database(folder: Path) -> None:
     Raises:
         NotADatabase: there is none.
     """
+    with usage():
+        local_folder(folder)
     if not (folder / FILE_NAME).exists():
         raise NotADatabase(
             f"no database at {str(folder)!r}: check the path, or make one with "
@@ -182,6 +186,8 @@ def open_or_make(
     Raises:
         VectorSearchError: as `vectorsearch.open`.
     """
+    with usage():
+        local_folder(folder)
     try:
         return vectorsearch.open(
             folder,

@@ -238,3 +238,27 @@ def test_the_console_of_errors_goes_on_when_its_pipe_is_closed() -> None:
 def test_the_app_has_one_root() -> None:
     """The commands of the list are those of the app."""
     assert set(typer.main.get_group(app).commands) == set(_COMMANDS)
+
+
+@pytest.mark.parametrize("command", [("search", "x"), ("info",), ("index", "{corpus}"), ("tenants", "add", "acme")])
+def test_a_place_elsewhere_is_wrong_usage_when_named(
+    run: Callable, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """D14: `--db s3://…` is refused by its name, before anything is made."""
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    done = run(*(word.format(corpus=corpus) for word in command), "--db", "s3://bucket/my.db", "--json")
+    assert done.exit_code == NOT_UNDERSTOOD
+    assert "is of 's3'" in error_of(done)["message"]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_no_lock_is_taken_when_a_command_only_reads(run: Callable, db: Path, corpus: Path) -> None:
+    """D10: a writer opens the database while commands that read have it open, and the other way round."""
+    with opening.open_existing(db) as reader:
+        assert run("index", corpus, "--db", db).exit_code == DONE
+        assert reader.count() == 4
+    (db / "writer.lock").unlink()
+    for command in (("search", "csv"), ("info",), ("verify",), ("tenants", "list"), ("models", "registered")):
+        assert run(*command, "--db", db).exit_code == DONE, command
+    assert not (db / "writer.lock").exists()
