@@ -45,16 +45,25 @@ class Analyzer:
         self._fold_accents = fold_accents
         self._stems: dict[str, str] = {}  # words recur, and asking Tantivy for one takes longer than a look-up
         self._lock = threading.Lock()  # Tantivy's analyser is used by one thread at a time
-        self._own_list = stop_words is None and self.language is not None and LANGUAGES[self.language].stop_words
+        self.has_own_stop_words = (
+            stop_words is None and self.language is not None and LANGUAGES[self.language].stop_words
+        )
         self._stop_words: frozenset[str] = frozenset()
         if stop_words is not None:
-            self._stop_words = frozenset(self._as_stop_word(word) for word in _listed(stop_words))
+            self._stop_words = frozenset(self._as_stop_word(word) for word in listed(stop_words))
+
+    @property
+    def stop_words(self) -> tuple[str, ...]:
+        """Return the stop words that were given, as they are compared, in order."""
+        return tuple(sorted(self._stop_words))
 
     @cached_property
     def fingerprint(self) -> str:
         """Return what changes whenever this analyser may cut a text otherwise."""
         stops = (
-            "own" if self._own_list else hashlib.sha256("\n".join(sorted(self._stop_words)).encode()).hexdigest()[:16]
+            "own"
+            if self.has_own_stop_words
+            else hashlib.sha256("\n".join(sorted(self._stop_words)).encode()).hexdigest()[:16]
         )
         accents = "no accents" if self._fold_accents else "accents"
         libraries = f"{version('tantivy')}, unicode {unicodedata.unidata_version}"
@@ -133,7 +142,7 @@ class Analyzer:
 
     def _stemmed(self, word: str) -> str:
         whole = as_written_together(word)[:_LONGEST_WORD]
-        if whole == word and self._own_list and not self._not_listed.analyze(word):
+        if whole == word and self.has_own_stop_words and not self._not_listed.analyze(word):
             return ""  # an abbreviation such as "I.T." is no stop word
         compared = without_accents(whole) if self._fold_accents else whole
         if compared in self._stop_words:
@@ -180,9 +189,14 @@ def _tantivy_filter(kind: str, language: str) -> Any:  # noqa: ANN401 -- Tantivy
     return TextAnalyzerBuilder(Tokenizer.raw()).filter(getattr(Filter, kind)(language)).build()
 
 
-def _listed(stop_words: object) -> list[Any]:
+def listed(stop_words: object) -> list[Any]:
+    """Return stop words as a list.
+
+    Raises:
+        InvalidInput: they are none, such as a text, which would be taken for its characters.
+    """
     if isinstance(stop_words, str | bytes) or not hasattr(stop_words, "__iter__"):
         raise InvalidInput(
-            f"stop_words is {stop_words!r}: give a list of words, [] for none, or None for the language's"
+            f"stop_words is {stop_words!r}: give a list of words, [] for none, or leave them out for the language's"
         )
     return list(stop_words)

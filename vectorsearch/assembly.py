@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from backends import catalogue
+from backends.analyzer import Analyzer, listed
 from backends.base import ModelSpec
 from backends.errors import BackendError, UnknownModel
+from backends.languages import language_code
 from vectorsearch import config
 from vectorsearch.collection import Collection, CollectionSettings, stored_settings
 from vectorsearch.database import Database
+from vectorsearch.index.bm25 import BM25
 from vectorsearch.models import Models
 from vectorsearch.registration import Registration
 from vectorsearch.space import AbsentModel, digest_of
+from vectorsearch.storage.settings import WORD_SETTINGS
 from vectorsearch.tenants import Tenants
 from vectorsearch.top import Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from lifecycle import ModelManager
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from vectorsearch.storage.registry import Registry
 
 DEFAULT: Final = "default"
+OWN: Final = "own"  # the stop words of the language
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,10 @@ class Choices:
     embed: str | Path | ModelSpec | None = DEFAULT
     rerank: str | Path | ModelSpec | None = DEFAULT
     language: str | None = DEFAULT
+    stop_words: Iterable[str] | Literal["default", "own"] | None = DEFAULT
+    fold_accents: bool | Literal["default"] = DEFAULT
+    k1: float | Literal["default"] = DEFAULT
+    b: float | Literal["default"] = DEFAULT
     lexical: str = DEFAULT
     dense_index: str = "auto"
 
@@ -58,9 +67,9 @@ class Assembly:
     def open_root(self, choices: Choices, resources: contextlib.ExitStack) -> Database:
         """Open the store's own database, which closes its tenants' and then `resources` when it is closed."""
 
-        def open_one(folder: Path, name: str, **options: str | None) -> Database:
+        def open_one(folder: Path, name: str, **options: Any) -> Database:  # noqa: ANN401 -- those of `Choices`
             with contextlib.ExitStack() as own:
-                return self._open(folder, name, Choices(**options), root.embedder, own)  # type: ignore[arg-type]  # checked where they are used
+                return self._open(folder, name, Choices(**options), root.embedder, own)  # checked where they are used
 
         def tenants() -> Tenants:
             return Tenants(self.folder, self.registry, self.files, self.manager, open_one, read_only=self.read_only)
@@ -89,9 +98,9 @@ class Assembly:
         settings = CollectionSettings(
             embed=_fingerprint(embedder, models, stored),
             dim=embedder.dim if embedder else None,
-            language=choices.language if choices.language != DEFAULT else made_with.language,
             lexical=choices.lexical if choices.lexical != DEFAULT else made_with.lexical,
             dense=choices.dense_index,
+            **_words(choices, made_with),
         )
         collection = Collection.open(
             folder, settings, read_only=self.read_only, durable=self.durable, index_budget=self.index_budget
@@ -159,6 +168,30 @@ class Assembly:
             "with another model (`vectorsearch reindex`)"
         )
         return AbsentModel.of(found, next(registered, digest), dim=stored.dim, why=why)
+
+
+def _words(choices: Choices, made_with: CollectionSettings) -> dict[str, Any]:
+    """Return how words are to be cut and scored.
+
+    Raises:
+        InvalidInput: there is no such language, what is no stop word, or no constant.
+    """
+    words = {name: getattr(choices, name) for name in WORD_SETTINGS}
+    words = made_with.words() | {name: value for name, value in words.items() if not _is_default(value)}
+    if words["language"] is not None:
+        words["language"] = language_code(words["language"])
+    if choices.stop_words is None:
+        words["stop_words"] = ()
+    elif isinstance(choices.stop_words, str) and choices.stop_words == OWN:
+        words["stop_words"] = None
+    elif not _is_default(choices.stop_words):
+        words["stop_words"] = Analyzer(words["language"], stop_words=listed(choices.stop_words)).stop_words
+    words["k1"], words["b"] = BM25.of(words["k1"], words["b"])
+    return words
+
+
+def _is_default(value: object) -> bool:
+    return isinstance(value, str) and value == DEFAULT
 
 
 def _fingerprint(embedder: ModelSpec | None, models: Models, stored: CollectionSettings | None) -> str | None:

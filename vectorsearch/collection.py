@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from backends.analyzer import Analyzer
 from backends.errors import InvalidInput
+from backends.languages import LANGUAGES
 from vectorsearch.defaults import KeptDefaults
 from vectorsearch.index.allowed_rows import AllowedRows
 from vectorsearch.index.base import no_candidates
 from vectorsearch.index.filters import fields_of, has_field, parse_filter, plain_filter
-from vectorsearch.index.opening import check_settings, open_indexes
+from vectorsearch.index.opening import analyzer_of, check_settings, open_indexes
 from vectorsearch.storage.errors import DimensionMismatch, NonFiniteVector, SettingsMismatch
 from vectorsearch.storage.new_vectors import NewVectors
 from vectorsearch.storage.records import check_dims, content_digest, existing_ids, to_records
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vectorsearch.index.base import DenseIndex, LexicalIndex
+    from vectorsearch.index.bm25 import BM25
     from vectorsearch.index.index_budget import IndexBudget
     from vectorsearch.index.keeper import Keeper
     from vectorsearch.storage.new_vectors import Make
@@ -54,7 +55,7 @@ class Collection:
         self._lexical = lexical
         self._dense = dense
         self._allowed = AllowedRows(store, lexical, dense)
-        self._analyzer = Analyzer(settings.language)  # remembers stems
+        self._analyzer = analyzer_of(settings)  # remembers stems
         self.defaults = KeptDefaults(store)
 
     @classmethod
@@ -188,14 +189,18 @@ class Collection:
         *,
         phrases: Sequence[str] = (),
         title_weight: float = 0.0,
+        constants: BM25 | None = None,
     ) -> Candidates:
         """Return the `k` documents whose words match `query` best, by BM25; empty if no word does.
 
         No text can raise. A document must fulfil `filter` and hold each of `phrases`. Its score is that of title and
-        text together, plus `title_weight` times that of its title among titles.
+        text together, plus `title_weight` times that of its title among titles. `constants` are the collection's own if
+        None.
         """
         condition = parse_filter(filter)
-        return self._lexical.current().search(query, k, condition, phrases=phrases, title_weight=title_weight)
+        return self._lexical.current().search(
+            query, k, condition, phrases=phrases, title_weight=title_weight, constants=constants
+        )
 
     def has_words(self, text: str) -> bool:
         """Tell whether there is a word in a text that an index holds: stop words and signs alone are none."""
@@ -246,7 +251,9 @@ class Collection:
 
     def info(self) -> dict[str, object]:
         """Return settings, counts and the state of the indexes, as plain values."""
-        settings = {"embed": self._settings.embed, "dim": self.dim, "language": self._settings.language}
+        settings = {"embed": self._settings.embed, "dim": self.dim, **self._settings.words()}
+        settings["stop_words"] = "own" if self._analyzer.has_own_stop_words else list(self._analyzer.stop_words)
+        settings["languages"] = list(LANGUAGES)  # what there is to choose from
         return settings | self.upkeep.info()
 
     def new_vectors(self, made_by: str) -> NewVectors:

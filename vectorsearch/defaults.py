@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from backends.errors import InvalidInput
 from backends.feature_model import is_feature_model
 from vectorsearch import config
+from vectorsearch.index.bm25 import BM25
 from vectorsearch.query.fusion import RRF_K
 from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
 from vectorsearch.query.request import RetrieverKind, SearchRequest, check_fusion, is_count, is_number
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from vectorsearch.storage.store import Store
 
 # The options of `search` that say how documents are found and ordered.
-_HOW = ("mode", "fusion", "weights", "rrf_k", "phrases", "title_weight", "rerank", "rerank_depth")
+_HOW = ("mode", "fusion", "weights", "rrf_k", "phrases", "title_weight", "k1", "b", "rerank", "rerank_depth")
 _KEY = "search_defaults"
 
 
@@ -57,6 +58,8 @@ class SearchDefaults:
     fusion: Fusion = "rrf"
     rrf_k: float = RRF_K
     weights: Mapping[str, float] = field(default_factory=dict)
+    k1: float | None = None
+    b: float | None = None
     rerank: str | None = None
     rerank_depth: int = DEFAULT_RERANK_DEPTH
     blend: float | None = None
@@ -68,6 +71,9 @@ class SearchDefaults:
         kinds = ", ".join(f"{weight:g} {kind}" for kind, weight in self.weights.items())
         constant = f" k={self.rrf_k:g}" if self.fusion == "rrf" else ""
         text = f"{self.fusion}{constant}{f' ({kinds})' if kinds else ''}"
+        named = {"k1": self.k1, "b": self.b}
+        if bm25 := " ".join(f"{name}={value:g}" for name, value in named.items() if value is not None):
+            text = f"{text}, BM25 with {bm25}"
         if self.rerank is None:
             return f"{text}, no reranking"
         text = f"{text}, best {self.rerank_depth} reranked by {self.rerank}"
@@ -76,7 +82,8 @@ class SearchDefaults:
     def options(self) -> dict[str, Any]:
         """Return the options of `Database.search`."""
         spec = None if self.rerank is None else Rerank(self.rerank, depth=self.rerank_depth, blend=self.blend)
-        return {"fusion": self.fusion, "rrf_k": self.rrf_k, "weights": dict(self.weights), "rerank": spec}
+        fusion = {"fusion": self.fusion, "rrf_k": self.rrf_k, "weights": dict(self.weights)}
+        return {**fusion, "k1": self.k1, "b": self.b, "rerank": spec}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, fit for JSON; `from_dict` reads them."""
@@ -121,6 +128,8 @@ def check_defaults(defaults: SearchDefaults) -> None:
     if not isinstance(defaults, SearchDefaults):
         raise InvalidInput(f"defaults is {defaults!r}: give SearchDefaults(…), or None for the built-in way")
     check_fusion(SearchRequest(fusion=defaults.fusion, rrf_k=defaults.rrf_k, weights=defaults.weights))
+    usual = BM25()
+    BM25.of(usual.k1 if defaults.k1 is None else defaults.k1, usual.b if defaults.b is None else defaults.b)
     weights, blend, origin = defaults.weights, defaults.blend, defaults.origin
     all_off = all(weights.get(kind) == 0 for kind in get_args(RetrieverKind))
     allowed = {
@@ -129,6 +138,8 @@ def check_defaults(defaults: SearchDefaults) -> None:
             isinstance(weights, dict) and all(map(_is_plain, weights.values())) and not all_off,
             "a dict of plain numbers, one of them above 0",
         ),
+        "k1": (defaults.k1 is None or _is_plain(defaults.k1), "a plain number, or None"),
+        "b": (defaults.b is None or _is_plain(defaults.b), "a plain number, or None"),
         "rerank": (_is_text(defaults.rerank), "the name or folder of a reranker as text, or None"),
         "rerank_depth": (is_count(defaults.rerank_depth), "a number of hits, 0 or more"),
         "blend": (blend is None or (_is_plain(blend) and 0 <= blend <= 1), "a plain number from 0 to 1, or None"),

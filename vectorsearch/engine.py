@@ -7,7 +7,7 @@ import math
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from backends import registry
 from backends.errors import InvalidInput
@@ -22,6 +22,8 @@ from vectorsearch.query.request import is_count
 from vectorsearch.storage.registry import Registry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from backends.base import ModelSpec
     from vectorsearch.database import Database
 
@@ -36,6 +38,10 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
     budget_nbytes: int | None = None,
     backend: str | None = None,
     language: str | None = DEFAULT,
+    stop_words: Iterable[str] | Literal["default", "own"] | None = DEFAULT,
+    fold_accents: bool | Literal["default"] = DEFAULT,
+    k1: float | Literal["default"] = DEFAULT,
+    b: float | Literal["default"] = DEFAULT,
     lexical: str = DEFAULT,
     dense_index: str = "auto",
     rerank_cache_nbytes: int = 0,
@@ -45,7 +51,9 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
 ) -> Database:
     """Open a database, or make one; downloads nothing and loads no model.
 
-    For `embed`, `language` and `lexical`, `"default"` is what the database was made with. Where that embedder can't be
+    For `embed`, `lexical`, and whatever says how words are cut and scored, `"default"` is what the database was made
+    with or has now. Other words than it has are taken over, if it is opened to write, and the index of words is built
+    again from the documents; a warning of the logger `vectorsearch` says so. Where that embedder can't be
     had any more, all works that embeds nothing, the rest raises ModelUnavailable, and `Database.reindex` takes another.
 
     Args:
@@ -55,7 +63,13 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
         rerank: the model of `search(rerank=True)`; `"default"` is `ms-marco-MiniLM-L-12-v2-int8`.
         budget_nbytes: hard ceiling for all loaded models; None is half the memory that this process may use.
         backend: a backend's name, such as `onnx`; None chooses the first that can serve a model.
-        language: of stemming and stop words in lexical search; None for neither. A new database gets `en`.
+        language: of stemming and stop words in lexical search, by code or English name (`backends.languages` has all of
+            them); None for neither. A new database gets `en`.
+        stop_words: words that count for nothing, in place of the language's own; None or [] for none. `"own"` are the
+            language's, as in a new database; Arabic, Greek, Hindi, Romanian, Tamil and Turkish have none.
+        fold_accents: whether words are the same that differ in accents only; not so in a new database.
+        k1: BM25's constant of repeated words, 1.2 in a new database.
+        b: BM25's constant of length, from 0 to 1, 0.75 in a new database.
         lexical: `tantivy`, or `rank-bm25` (the reference, in memory, for small collections).
         dense_index: `auto`, `exact`, `Flat`, or `HNSW32`; derived, so it may change between openings.
         rerank_cache_nbytes: how many bytes of rerank scores are remembered, by model, query and text; 0 is none.
@@ -68,7 +82,7 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
     Raises:
         NotADatabase: the folder holds something else.
         NewerFormat: a later release wrote it.
-        SettingsMismatch: it was made with another model, analyser or engine.
+        SettingsMismatch: it was made with another model or engine, or other words are wanted of it `read_only`.
         DatabaseLocked: another process, or another `open`, is writing to it.
         UnknownModel: there is no such model.
         InvalidInput: an argument can't be used.
@@ -104,7 +118,17 @@ def open(  # noqa: A001 -- `vectorsearch.open` reads as `gzip.open` does
             rerank_cache_nbytes=rerank_cache_nbytes,
             index_budget=IndexBudget(index_budget_nbytes),
         )
-        choices = Choices(embed=embed, rerank=rerank, language=language, lexical=lexical, dense_index=dense_index)
+        choices = Choices(
+            embed=embed,
+            rerank=rerank,
+            language=language,
+            stop_words=stop_words,
+            fold_accents=fold_accents,
+            k1=k1,
+            b=b,
+            lexical=lexical,
+            dense_index=dense_index,
+        )
         return assembly.open_root(choices, resources)
 
 

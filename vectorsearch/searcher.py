@@ -16,6 +16,7 @@ from rerank.base import ask
 from vectorsearch import config
 from vectorsearch.defaults import built_in, check_defaults, leaves_open
 from vectorsearch.documents import as_vector
+from vectorsearch.index.bm25 import BM25
 from vectorsearch.index.filters import checked_filter
 from vectorsearch.query.branches import Branches
 from vectorsearch.query.costs import Costs
@@ -58,6 +59,8 @@ class SearchOptions(TypedDict, total=False):
     rrf_k: float | None
     phrases: Sequence[str]
     title_weight: float
+    k1: float | None
+    b: float | None
     highlight: bool
     rerank: object
     rerank_depth: int | None
@@ -192,6 +195,7 @@ class Searcher:
             rrf_k=RRF_K if rrf_k is None else rrf_k,
             phrases=_phrases(options.get("phrases", ())),
             title_weight=options.get("title_weight", 0.0),
+            bm25=self._constants(options.get("k1"), options.get("b")),
             highlight=options.get("highlight", False),
             rerank=rerankers.request,
             timeout_s=options.get("timeout_s"),
@@ -204,6 +208,17 @@ class Searcher:
             left_out = (*plan.left_out, "defaults:outdated") if outdated else plan.left_out
             plan = replace(plan, defaults=origin, left_out=left_out)
         return plan, request, rerankers
+
+    def _constants(self, k1: float | None, b: float | None) -> BM25 | None:
+        """Return BM25's constants for one search, None for the database's.
+
+        Raises:
+            InvalidInput: they can't be used.
+        """
+        if k1 is None and b is None:
+            return None
+        own = self._collection.settings
+        return BM25.of(own.k1 if k1 is None else k1, own.b if b is None else b)
 
     def _filled(
         self, query: str | None, options: SearchOptions, embedder: ModelSpec | None

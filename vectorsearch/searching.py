@@ -61,6 +61,8 @@ class Searching:
         rrf_k: float | None = None,
         phrases: Sequence[str] = (),
         title_weight: float = 0.0,
+        k1: float | None = None,
+        b: float | None = None,
         highlight: bool = False,
         rerank: object = None,
         rerank_depth: int | None = None,
@@ -88,6 +90,8 @@ class Searching:
             rrf_k: the constant of reciprocal rank fusion; 60 if None.
             phrases: texts whose words a document must hold side by side; the search is then by words alone.
             title_weight: how much a word in the title counts beside what it counts in title and text together.
+            k1: BM25's constant of repeated words; the database's if None.
+            b: BM25's constant of length, from 0 to 1; the database's if None.
             highlight: say where in each hit's text the query's words are, in `hit.highlights`.
             rerank: True for the default model, a model's name or folder, an object with `predict`, `rank` or `rerank`,
                 a callable `(query, texts) -> scores`, a list of these (the first that can answers), or a `Rerank`;
@@ -117,6 +121,8 @@ class Searching:
             rrf_k=rrf_k,
             phrases=phrases,
             title_weight=title_weight,
+            k1=k1,
+            b=b,
             highlight=highlight,
             rerank=rerank,
             rerank_depth=rerank_depth,

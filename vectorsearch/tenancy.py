@@ -42,7 +42,8 @@ class Tenancy:
         """Return a tenant's database in this store, made if there is none; the same one each time, closed with this.
 
         It has documents, indexes, registered models and an embedder of its own; `options` are `embed`, `rerank`,
-        `language`, `lexical` and `dense_index` of `vectorsearch.open`, the embedder being this database's by default.
+        `language`, `stop_words`, `fold_accents`, `k1`, `b`, `lexical` and `dense_index` of `vectorsearch.open`, the
+        embedder being this database's by default.
         Models of all tenants share the budget: the tenant's may take `quota_nbytes` at most (None: no quota), and of
         what it uses, `guaranteed_nbytes` never leave for another. Sizes that are not given stay as they are.
 

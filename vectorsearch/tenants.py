@@ -22,7 +22,7 @@ from vectorsearch.storage.settings import stored_settings
 from vectorsearch.storage.upkeep import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from backends.base import ModelSpec
     from lifecycle import ModelManager
@@ -79,6 +79,10 @@ class TenantOptions(TypedDict, total=False):
     embed: str | Path | ModelSpec | None
     rerank: str | Path | ModelSpec | None
     language: str | None
+    stop_words: Iterable[str] | Literal["own"] | None
+    fold_accents: bool
+    k1: float
+    b: float
     lexical: str
     dense_index: str
 

@@ -29,7 +29,7 @@ from backends import catalogue, registry, text_model
 from backends.entries import DEFAULT_EMBEDDER
 from vectorsearch.evaluation.collections import read_collection
 from vectorsearch.evaluation.metrics import measure
-from vectorsearch.index.lexical_rank_bm25 import K1, B, PositiveBM25
+from vectorsearch.index.lexical_rank_bm25 import PositiveBM25
 from vectorsearch.types import Document
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def read_part(folder: Path, documents: int, queries: int | None) -> Part:
 
 def _pools(texts: dict[str, str], queries: dict[str, str]) -> Rankings:
     ids = list(texts)
-    scorer = PositiveBM25([_words(text) for text in texts.values()], k1=K1, b=B)
+    scorer = PositiveBM25([_words(text) for text in texts.values()])
     order = {query: np.argsort(-scorer.get_scores(_words(text)), kind="stable") for query, text in queries.items()}
     return {query: [ids[i] for i in best[:RERANKED]] for query, best in order.items()}
 

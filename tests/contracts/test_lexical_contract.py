@@ -9,24 +9,28 @@ from typing import Any
 
 import pytest
 
+from vectorsearch.index.bm25 import BM25
+from vectorsearch.index.filters import parse_filter
 from vectorsearch.types import Document
 
-K1, B = 1.2, 0.75
+USUAL = BM25(1.2, 0.75)
+CONSTANTS = [BM25(0.9, 0.4), BM25(0, 0), BM25(2.5, 1)]
 
 
-def bm25(corpus: dict[str, list[str]], query: list[str]) -> dict[str, float]:
+def bm25(corpus: dict[str, list[str]], query: list[str], constants: BM25 = USUAL) -> dict[str, float]:
     """Return the score of each document with a word of the query (Robertson and Zaragoza 2009, idf as in Lucene)."""
     n_documents = len(corpus)
     average = sum(map(len, corpus.values())) / n_documents
     frequency = Counter(word for words in corpus.values() for word in set(words))
     scores: dict[str, float] = {}
+    k1, b = constants
     for doc_id, words in corpus.items():
         counts = Counter(words)
         total = 0.0
-        for word in query:
+        for word in (word for word in query if counts[word]):
             tf = counts[word]
             idf = math.log(1 + (n_documents - frequency[word] + 0.5) / (frequency[word] + 0.5))
-            total += idf * tf * (K1 + 1) / (tf + K1 * (1 - B + B * len(words) / average))
+            total += idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * len(words) / average))
         if total > 0:
             scores[doc_id] = total
     return scores
@@ -45,11 +49,11 @@ def found(lexical: Any, query: str, k: int = 10) -> list[str]:
     return lexical.ids(lexical.index.search(query, k))
 
 
-def check(lexical: Any, corpus: dict[str, str], query: str, k: int) -> None:
+def check(lexical: Any, corpus: dict[str, str], query: str, k: int, constants: BM25 | None = None) -> None:
     """Compare a search with the formula: the same scores in order, and the right score for each document."""
     words = {doc_id: text.split() for doc_id, text in corpus.items()}
-    wanted = bm25(words, query.split())
-    result = lexical.index.search(query, k)
+    wanted = bm25(words, query.split(), constants or USUAL)
+    result = lexical.index.search(query, k, constants=constants)
     ids = lexical.ids(result)
     assert len(ids) == len(set(ids)) == min(k, len(wanted))
     assert result.scores.tolist() == pytest.approx(sorted(wanted.values(), reverse=True)[:k], rel=1e-5)
@@ -63,6 +67,47 @@ def test_scores_equal_the_formula_when_documents_are_short(lexical: Any) -> None
     for query in ("w0", "w5 w17", "w250 w3 w40 w99", "w299", "w1 w2 w3 w4 w5 w6"):
         for k in (1, 10, 400):
             check(lexical, corpus, query, k)
+
+
+@pytest.mark.parametrize("constants", CONSTANTS, ids=str)
+def test_scores_equal_the_formula_when_constants_are_others(lexical: Any, constants: BM25) -> None:
+    """F9: any k1 and b give the scores of the formula, cold and remembered, after additions and deletions too."""
+    corpus = texts(200)
+    lexical.write(*(Document(doc_id, text) for doc_id, text in corpus.items()))
+    for query in ("w0", "w3 w250", "w1 w1 w7 nowhere", "w0 w7"):
+        for k in (1, 10, 500):
+            check(lexical, corpus, query, k, constants)
+    more = {f"more {doc_id}": text for doc_id, text in texts(40, seed=1).items()}
+    lexical.write(*(Document(doc_id, text) for doc_id, text in more.items()))
+    corpus |= more
+    check(lexical, corpus, "w0 w7 w50", 500, constants)
+    gone = random.Random(2).sample(sorted(corpus), 60)  # noqa: S311 -- a repeatable test, no secret
+    lexical.delete(*gone)
+    check(lexical, {doc_id: text for doc_id, text in corpus.items() if doc_id not in gone}, "w0 w7 w50", 500, constants)
+
+
+def test_counts_and_lengths_are_exact_when_documents_are_long(lexical: Any) -> None:
+    """F9: with constants of one's own, a document of thousands of words is as long as it is, in both engines."""
+    rng = random.Random(3)  # noqa: S311 -- a repeatable test, no secret
+    corpus = {
+        f"d{n}": " ".join(["river"] * times + ["stone"] * (length - times))
+        for n, (length, times) in enumerate((rng.randint(1, 3000), rng.randint(1, 1200)) for _ in range(60))
+        if times < length
+    }
+    lexical.write(*(Document(doc_id, text) for doc_id, text in corpus.items()))
+    check(lexical, corpus, "river stone", 100, BM25(2, 0.3))
+
+
+def test_titles_filters_and_phrases_count_when_constants_are_others(lexical: Any) -> None:
+    """F9: constants change scores, not what is found."""
+    given = {"a": ("apple", "pie of apple"), "b": ("pie", "apple pie"), "c": ("", "apple and cake, a pie")}
+    lexical.write(*(Document(i, text, title=title, metadata={"i": i}) for i, (title, text) in given.items()))
+    condition = parse_filter({"i": {"$ne": "b"}})
+    for options in ({}, {"phrases": ["apple pie"]}, {"title_weight": 2.0}, {"condition": condition}):
+        usual = lexical.index.search("apple pie", 10, **options)
+        other = lexical.index.search("apple pie", 10, **options, constants=BM25(0.5, 0.2))
+        assert sorted(usual.rows.tolist()) == sorted(other.rows.tolist())
+        assert usual.scores.tolist() != other.scores.tolist()
 
 
 def test_a_repeated_query_word_counts_as_often_when_it_is_repeated(lexical: Any) -> None:

@@ -135,14 +135,13 @@ def test_a_query_is_refused_when_its_vector_does_not_fit(
         (CollectionSettings(embed="m@2", dim=DIM), "embed='m@1' and is opened with embed='m@2'"),
         (CollectionSettings(embed=None), "embed='m@1' and is opened with embed=None"),
         (CollectionSettings(embed="m@1", dim=9), "dim=8 and is opened with dim=9"),
-        (CollectionSettings(embed="m@1", language=None), "language='en' and is opened with language=None"),
         (CollectionSettings(embed="m@1", lexical="rank-bm25"), "lexical='tantivy' and is opened with"),
     ],
 )
 def test_opening_is_refused_when_the_settings_are_others(
     tmp_path: Path, other: CollectionSettings, message: str
 ) -> None:
-    """S48: another model, dimension, language or engine is refused with both values; the lock is given back."""
+    """S48: another model, dimension or engine is refused with both values; the lock is given back."""
     with Collection.open(tmp_path, CollectionSettings(embed="m@1")) as first:
         first.write([doc(1)])
     for read_only in (False, True):
@@ -155,6 +154,9 @@ def test_opening_is_refused_when_the_settings_are_others(
     "bad",
     [
         CollectionSettings(language="tlh"),
+        CollectionSettings(k1=-1),
+        CollectionSettings(b=1.5),
+        CollectionSettings(stop_words=("two words",)),
         CollectionSettings(lexical="fts5"),
         CollectionSettings(dense="IVF"),
         CollectionSettings(dim=0),

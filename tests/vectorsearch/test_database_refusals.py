@@ -33,14 +33,13 @@ DOCS = [{"id": word, "text": f"{word} text"} for word in ("alpha", "beta")]
     [
         ({"embed": fake_spec("another", dim=64)}, "embed="),
         ({"embed": None}, "embed="),
-        ({"language": None}, "language="),
         ({"lexical": "rank-bm25"}, "lexical="),
     ],
 )
 def test_opening_is_refused_when_the_settings_differ(
     open_database: OpenDatabase, tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
-    """S48: another model, analyser or engine is an error that names both, and changes nothing."""
+    """S48: another model or engine is an error that names both, and changes nothing."""
     with open_database(tmp_path / "db") as db:
         db.add(DOCS)
     with pytest.raises(SettingsMismatch, match=message):

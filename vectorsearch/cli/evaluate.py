@@ -24,8 +24,9 @@ from vectorsearch.cli.comparison import (
 )
 from vectorsearch.cli.group import usage
 from vectorsearch.cli.index import index_with_progress
-from vectorsearch.cli.opening import MODES, NONE, BackendName, EmbedName, Language, TenantName, as_mode, open_existing
+from vectorsearch.cli.opening import MODES, NONE, BackendName, EmbedName, TenantName, as_mode, open_existing
 from vectorsearch.cli.search import RerankName, fetch_for_search, reranker_option
+from vectorsearch.cli.words import Language  # noqa: TC001 -- typer reads it when it runs
 from vectorsearch.defaults import current, leaves_open
 from vectorsearch.engine import DEFAULT
 from vectorsearch.evaluation.collections import read_judged

@@ -15,11 +15,11 @@ from vectorsearch.cli.opening import (
     BackendName,
     DatabaseFolder,
     EmbedName,
-    Language,
     TenantName,
     fetch_models,
     open_to_index,
 )
+from vectorsearch.cli.words import K1, B, FoldAccents, Language, StopWord, StopWords, word_options
 from vectorsearch.engine import DEFAULT
 from vectorsearch.ingest import DEFAULT_BATCH_SIZE, STDIN, IngestReport, ingest
 from vectorsearch.tenants import FOLDER_NAME
@@ -35,6 +35,9 @@ Gzip is told by its content; - is standard input.
 
 Documents are embedded on JAX wherever it is installed and can run the model, unless [bold]--backend[/] or a calibration
 ([bold]models calibrate[/]) says otherwise; the run tells which backend it takes and why.
+
+A language or other words than the database has are taken over: the index of words is then built again from the
+documents, and nothing is embedded.
 
 Interrupted or killed, the same command goes on where it stopped: rows that are stored unchanged are not embedded
 again. Bad rows go to rejects.jsonl in the database's folder, with their number and the reason, and the exit code is 1.
@@ -59,12 +62,20 @@ def index(
     ] = DEFAULT_BATCH_SIZE,
     backend: BackendName = None,
     language: Language = DEFAULT,
+    stop_words: StopWords = DEFAULT,
+    stop_word: StopWord = None,
+    fold_accents: FoldAccents = None,
+    k1: K1 = None,
+    b: B = None,
     as_json: output.Json = False,
 ) -> None:
     """Index files."""
     _check_sources(corpus)
     rejected = (db if tenant is None else db / FOLDER_NAME / tenant) / REJECTS_NAME
-    with open_to_index(db, tenant=tenant, embed=embed, backend=backend, language=language) as database:
+    words = word_options(
+        language=language, stop_words=stop_words, stop_word=stop_word, fold_accents=fold_accents, k1=k1, b=b
+    )
+    with open_to_index(db, tenant=tenant, embed=embed, backend=backend, words=words) as database:
         report, interrupted = index_with_progress(database, corpus, rejected, batch_size=batch_size)
         documents = database.count()
         embedding = _embedding(database)

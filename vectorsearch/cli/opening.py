@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from backends.base import ModelSpec
+    from vectorsearch.cli.words import Words
     from vectorsearch.database import Database
     from vectorsearch.storage.registry import TenantRow
     from vectorsearch.tenants import TenantInfo
@@ -53,15 +54,6 @@ BackendName = Annotated[
     typer.Option("--backend", help="Inference backend; by default the one that doctor tells.", metavar="NAME"),
 ]
 ModelName = Annotated[str, typer.Argument(help="A name of the catalogue, a folder, or a hub name.", metavar="NAME")]
-Language = Annotated[
-    str,
-    typer.Option(
-        "--language",
-        help="Language of stemming and stop words, en or none. By default the database's own, and en for a new one.",
-        metavar="en|none",
-        show_default=False,
-    ),
-]
 
 
 def as_mode(name: str) -> Mode:
@@ -142,7 +134,7 @@ def closed_after(database: Database) -> Iterator[Database]:
 
 @contextmanager
 def open_to_index(
-    folder: Path, *, tenant: str | None, embed: str = DEFAULT, backend: str | None = None, language: str = DEFAULT
+    folder: Path, *, tenant: str | None, embed: str = DEFAULT, backend: str | None = None, words: Words | None = None
 ) -> Iterator[Database]:
     """Give a database, made if there is none, or that of a tenant, which must be there; closed after the block.
 
@@ -150,12 +142,12 @@ def open_to_index(
         VectorSearchError: as `open_existing`.
     """
     if tenant is None:
-        with closed_after(open_or_make(folder, embed=embed, backend=backend, language=language)) as database:
+        with closed_after(open_or_make(folder, embed=embed, backend=backend, words=words)) as database:
             yield database
         return
     with open_existing(folder, backend=backend, writing=True) as root:
         require_tenant(root.tenants(), folder, tenant)
-        yield root.tenant(tenant, **as_given(embed=embed, language=language))
+        yield root.tenant(tenant, **as_given(embed=embed), **(words or {}))
 
 
 def as_given(**options: str) -> dict[str, Any]:
@@ -179,9 +171,14 @@ def require_tenant(tenants: Iterable[TenantInfo | TenantRow], folder: Path, name
 
 
 def open_or_make(
-    folder: Path, *, embed: str = DEFAULT, backend: str | None = None, language: str = DEFAULT, read_only: bool = False
+    folder: Path,
+    *,
+    embed: str = DEFAULT,
+    backend: str | None = None,
+    words: Words | None = None,
+    read_only: bool = False,
 ) -> Database:
-    """Open a database, or make one; `none` as embedder or language is None.
+    """Open a database, or make one; `none` as embedder is None. `words` are options of `words.word_options`.
 
     Raises:
         VectorSearchError: as `vectorsearch.open`.
@@ -193,8 +190,8 @@ def open_or_make(
             folder,
             embed=None if embed == NONE else embed,
             backend=backend,
-            language=None if language == NONE else language,
             read_only=read_only,
+            **(words or {}),
         )
     except DatabaseLocked as exc:
         exc.add_note("commands that only read, such as search, info, verify and top, work beside that process")

@@ -251,5 +251,5 @@ def _shown(value: object) -> str:
         case int():
             return f"{value:,}"
         case list() | tuple():
-            return ", ".join(_shown(item) for item in value)
+            return ", ".join(_shown(item) for item in value) or "none"
     return one_line(str(value))

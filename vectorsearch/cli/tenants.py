@@ -21,12 +21,12 @@ from vectorsearch.cli.opening import (
     NONE,
     DatabaseFolder,
     EmbedName,
-    Language,
     as_given,
     open_existing,
     open_to_index,
     require_tenant,
 )
+from vectorsearch.cli.words import K1, B, FoldAccents, Language, StopWord, StopWords, word_options
 from vectorsearch.engine import DEFAULT
 from vectorsearch.tenants import check_name
 
@@ -82,19 +82,27 @@ def add(
     guaranteed: Guaranteed = None,
     embed: EmbedName = DEFAULT,
     language: Language = DEFAULT,
+    stop_words: StopWords = DEFAULT,
+    stop_word: StopWord = None,
+    fold_accents: FoldAccents = None,
+    k1: K1 = None,
+    b: B = None,
     as_json: output.Json = False,
 ) -> None:
     """Add a tenant, in a database that is made if it isn't there. Its embedder is the database's, or its own."""
     sizes = _sizes(quota, guaranteed)
     with usage():
         check_name(name)
+    words = word_options(
+        language=language, stop_words=stop_words, stop_word=stop_word, fold_accents=fold_accents, k1=k1, b=b
+    )
     with _removed_if_in_vain(db), open_to_index(db, tenant=None) as root:
         if any(tenant.name == name for tenant in root.tenants()):
             raise InvalidInput(
                 f"{str(db)!r} has a tenant {name!r} already: "
                 f"change its sizes with `vectorsearch tenants set {name} --db {db}`"
             )
-        root.tenant(name, **sizes, **as_given(embed=embed, language=language))
+        root.tenant(name, **sizes, **as_given(embed=embed), **words)
         facts = _facts(root, name)
     _print_tenant(facts, as_json=as_json)
 

@@ -18,6 +18,7 @@ from backends import catalogue
 from vectorsearch.collection import content_digest
 from vectorsearch.defaults import current, leaves_open
 from vectorsearch.evaluation.answers import Answer, ModelUse
+from vectorsearch.storage.settings import WORD_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -109,7 +110,7 @@ class Subject:
         info = self.db.info()
         # An index says what it really is (exact, or a graph) once it is up to date.
         return {
-            "lexical": {"language": info["language"], "kind": info["lexical"]["kind"]},
+            "lexical": {**{name: info[name] for name in WORD_SETTINGS}, "kind": info["lexical"]["kind"]},
             "dense": {"dim": info["dim"], "kind": info["dense"]["kind"]},
         }
 

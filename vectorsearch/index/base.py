@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from vectorsearch.index.bm25 import BM25
     from vectorsearch.index.filters import Condition
     from vectorsearch.storage.snapshot import Snapshot
 
@@ -94,13 +95,14 @@ class LexicalIndex(DerivedIndex, Protocol):
         *,
         phrases: Sequence[str] = (),
         title_weight: float = 0.0,
+        constants: BM25 | None = None,
     ) -> Candidates:
         """Return the `k` live rows that match best, or fewer: a row without any word of the query is no match.
 
         A row must hold each of `phrases`: its words side by side, as `Analyzer.sequences` cuts them. A row's score is
         that of its title and text together, plus `title_weight` times the score of its title among all titles.
         `condition` limits the rows, and adds nothing to a score. A word that the query repeats counts as often.
-        Scores are positive; equal ones are ordered by row.
+        Scores are positive; equal ones are ordered by row. `constants` of None are the index's own.
         """
 
     def marks(self) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import numpy as np
 from rank_bm25 import BM25Okapi
 
 from vectorsearch.index.base import best, no_candidates
+from vectorsearch.index.bm25 import BM25
 from vectorsearch.index.filters import holds
 from vectorsearch.index.metadata_terms import metadata_terms
 
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
     from vectorsearch.types import Candidates
 
 _WORD_NBYTES = 100
-K1 = 1.2
-B = 0.75
+_NEARLY_0 = 1e-12
 
 
 class PositiveBM25(BM25Okapi):  # type: ignore[misc]  # rank-bm25 ships no types
@@ -36,8 +37,20 @@ class PositiveBM25(BM25Okapi):  # type: ignore[misc]  # rank-bm25 ships no types
     Probabilistic Relevance Framework: BM25 and Beyond, 2009, equation 3.3 with the 1 added against the negative ones.
     """
 
+    def __init__(self, corpus: list[list[str]], constants: BM25 = BM25()) -> None:  # noqa: B008 -- immutable
+        super().__init__(corpus, k1=constants.k1, b=constants.b)
+
     def _calc_idf(self, nd: dict[str, int]) -> None:
         self.idf = {word: float(np.log1p((self.corpus_size - n + 0.5) / (n + 0.5))) for word, n in nd.items()}
+
+    def get_scores_with(self, words: list[str], constants: BM25) -> NDArray[np.float64]:
+        """Return the score of each document by these constants: float64[n]."""
+        scorer = copy(self)  # the package reads its constants from the object, which threads share
+        # A document without the word has 0 / 0 for k1=0, and an empty one for b=1: the limit is meant.
+        scorer.k1, scorer.b = max(constants.k1, _NEARLY_0), constants.b
+        scorer.doc_len = np.maximum(self.doc_len, _NEARLY_0)
+        scores: NDArray[np.float64] = scorer.get_scores(words)
+        return scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +67,9 @@ class _State:
 class RankBM25Index:
     """All in memory and scored document by document: exact, and slow beyond some ten thousand documents."""
 
-    def __init__(self, analyzer: Analyzer) -> None:
+    def __init__(self, analyzer: Analyzer, constants: BM25 = BM25()) -> None:  # noqa: B008 -- immutable
         self._analyzer = analyzer
+        self._constants = constants
         self._state = _State()  # swapped whole: a reader takes one reference and sees one moment
         self._lock = threading.Lock()  # one thread builds the scorer; taken while no other lock is
         self._scorer: tuple[_State, _Scorer] | None = None
@@ -90,13 +104,14 @@ class RankBM25Index:
         *,
         phrases: Sequence[str] = (),
         title_weight: float = 0.0,
+        constants: BM25 | None = None,
     ) -> Candidates:
         """Return the `k` live rows that match best; a word that the query repeats counts as often."""
         words = self._analyzer.words(query)
         if not words or k <= 0:
             return no_candidates()
         scorer = self._current()
-        rows, scores = scorer.rows, scorer.scores(words, title_weight)
+        rows, scores = scorer.rows, scorer.scores(words, title_weight, constants or self._constants)
         kept = scores > 0
         if condition is not None:
             kept &= np.isin(rows, scorer.rows_where(condition), assume_unique=True)
@@ -149,12 +164,12 @@ class _Scorer:
         self._bm25 = _scorer(self._words)
         self._titles = _scorer(list(state.titles.values()))
 
-    def scores(self, words: list[str], title_weight: float) -> NDArray[np.float32]:
+    def scores(self, words: list[str], title_weight: float, constants: BM25) -> NDArray[np.float32]:
         scores = np.zeros(len(self.rows))
         if self._bm25 is not None:
-            scores += self._bm25.get_scores(words)
+            scores += self._bm25.get_scores_with(words, constants)
         if self._titles is not None and title_weight > 0:
-            scores += title_weight * self._titles.get_scores(words)
+            scores += title_weight * self._titles.get_scores_with(words, constants)
         return scores.astype(np.float32)
 
     def have(self, sequences: list[list[str]]) -> NDArray[np.bool_]:
@@ -167,7 +182,7 @@ class _Scorer:
 
 def _scorer(documents: list[list[str]]) -> PositiveBM25 | None:
     # The package divides by the number of documents and of words.
-    return PositiveBM25(documents, k1=K1, b=B) if any(documents) else None
+    return PositiveBM25(documents) if any(documents) else None
 
 
 def _holds(words: list[str], sequence: list[str]) -> bool:

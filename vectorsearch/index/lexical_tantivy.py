@@ -6,19 +6,22 @@ unsigned term deletes nothing, silently (`delete_documents_by_query`); it checks
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import count, islice, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import tantivy
 from tantivy import Occur, Query
 
 from vectorsearch.index.base import best, no_candidates, writing
+from vectorsearch.index.bm25 import BM25
 from vectorsearch.index.filter_queries import filter_query
+from vectorsearch.index.lexical_postings import LENGTHS, Postings
 from vectorsearch.index.metadata_terms import TERMS_VERSION, metadata_terms
 from vectorsearch.storage import failpoints, manifest
 from vectorsearch.storage.files import fsync_folder
@@ -36,12 +39,14 @@ if TYPE_CHECKING:
     from vectorsearch.storage.snapshot import IndexedText, Snapshot
     from vectorsearch.types import Candidates
 
+_log = logging.getLogger(__name__)
+_TANTIVYS = BM25()  # its constants, which nobody can set; others are applied in `lexical_postings`
 _HEAP_NBYTES = 15_000_000  # the least that Tantivy takes
 _BULK_HEAP_NBYTES = 60_000_000
 _BULK_ROWS = 10_000
 _OPEN_NBYTES = 270_000  # an open index of a thousand documents, its thread included, as measured
 _DOCUMENT_NBYTES = 250  # in memory nobody tells
-_FIELDS_VERSION = 3  # raised with the schema: indexes made with another are built again
+_FIELDS_VERSION = 4  # raised with the schema: indexes made with another are built again
 _DEAD_SHARE = 0.1  # deleted documents count in the idf until they are merged away, which the binding can't ask for
 _LOCKS = (".tantivy-writer.lock", ".tantivy-meta.lock")
 _DELETED_AT_ONCE = 1000
@@ -51,6 +56,8 @@ def _schema() -> Any:  # noqa: ANN401 -- Tantivy's own type
     builder = tantivy.SchemaBuilder()
     builder.add_unsigned_field("row", indexed=True, fast=True)
     builder.add_unsigned_field("mark", fast=True)
+    for length in LENGTHS.values():
+        builder.add_unsigned_field(length, fast=True)
     # Words come split already. Positions are for phrases (README.md has what they cost).
     builder.add_text_field("body", tokenizer_name="whitespace", index_option="position")
     builder.add_text_field("title", tokenizer_name="whitespace", index_option="freq")
@@ -70,6 +77,12 @@ class _State:
     searcher: Any
     folder: Path | None
     dead: int
+    postings: Postings
+
+    @classmethod
+    def of(cls, seq: int, index: Any, folder: Path | None, dead: int) -> Self:  # noqa: ANN401 -- Tantivy's own type
+        searcher = index.searcher()
+        return cls(seq, index, searcher, folder, dead, Postings(_SCHEMA, searcher))
 
 
 class TantivyIndex:
@@ -79,8 +92,17 @@ class TantivyIndex:
     that the manifest doesn't vouch for, because the process was killed between the two, is built again.
     """
 
-    def __init__(self, analyzer: Analyzer, folder: Path | None, *, lineage: Lineage, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        analyzer: Analyzer,
+        folder: Path | None,
+        constants: BM25 = _TANTIVYS,
+        *,
+        lineage: Lineage,
+        read_only: bool = False,
+    ) -> None:
         self._analyzer = analyzer
+        self._constants = constants
         self._folder = None if read_only else folder  # where this index may write
         self._lineage = lineage
         self._marks: dict[str, FileMark] = {}
@@ -111,7 +133,7 @@ class TantivyIndex:
             state, gone, dead = self._empty(self._folder), gone[:0], 0
         with writing(self._folder):
             self._write(state.index, snapshot, state.seq, gone, advance)
-        self._state = _State(snapshot.seq, state.index, state.index.searcher(), state.folder, dead)
+        self._state = _State.of(snapshot.seq, state.index, state.folder, dead)
 
     def search(
         self,
@@ -121,23 +143,28 @@ class TantivyIndex:
         *,
         phrases: Sequence[str] = (),
         title_weight: float = 0.0,
+        constants: BM25 | None = None,
     ) -> Candidates:
         """Return the `k` live rows that match best; a word that the query repeats counts as often."""
         state, repeated = self._state, Counter(self._analyzer.words(query))
         k = min(k, state.searcher.num_docs)  # Tantivy allocates for all k, and ends the process where it can't
         if not repeated or k <= 0:
             return no_candidates()
-        words = [(Occur.Should, _boosted(_term("body", word), times)) for word, times in repeated.items()]
+        weights = {("body", word): float(times) for word, times in repeated.items()}
         if title_weight > 0:
-            titles = {word: times * title_weight for word, times in repeated.items()}
-            words += [(Occur.Should, _boosted(_term("title", word), weight)) for word, weight in titles.items()]
+            weights |= {("title", word): times * title_weight for word, times in repeated.items()}
         limits = [] if condition is None else [filter_query(_SCHEMA, condition)]
         for phrase in phrases:
             limits += [_side_by_side(sequence) for sequence in self._analyzer.sequences(phrase)]
-        wanted = Query.boolean_query(words)
-        if limits:
-            wanted = Query.boolean_query([(Occur.Must, part) for part in (wanted, *limits)])
-        return _top(state.searcher, wanted, k)
+        constants = constants or self._constants
+        if constants != _TANTIVYS:
+            rows, scores = state.postings.scores(weights, constants)
+            if limits:
+                kept = np.isin(rows, _all_rows(state.searcher, _all_of(limits)), assume_unique=True)
+                rows, scores = rows[kept], scores[kept]
+            return best(rows, scores, k)
+        wanted = Query.boolean_query([(Occur.Should, _boosted(_term(*each), w)) for each, w in weights.items()])
+        return _top(state.searcher, _all_of([wanted, *limits]) if limits else wanted, k)
 
     def marks(self) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Return the live rows, ascending, and the mark of the content that each was indexed with."""
@@ -150,9 +177,7 @@ class TantivyIndex:
 
     def rows_where(self, condition: Condition) -> NDArray[np.int64]:
         """Return the live rows for which the condition holds, ascending."""
-        searcher = self._state.searcher
-        hits = searcher.search(filter_query(_SCHEMA, condition), limit=max(1, searcher.num_docs), count=False).hits
-        return np.sort(_rows(searcher, hits))
+        return np.sort(_all_rows(self._state.searcher, filter_query(_SCHEMA, condition)))
 
     def count_where(self, condition: Condition) -> int:
         """Return the number of live rows for which the condition holds."""
@@ -171,7 +196,8 @@ class TantivyIndex:
         """Return the bytes of its files, which are mapped, and of what Tantivy holds beside; a guess in memory."""
         state = self._state
         files = sum(mark.nbytes for mark in self._marks.values())
-        return _OPEN_NBYTES + (files if state.folder is not None else _DOCUMENT_NBYTES * state.searcher.num_docs)
+        documents = files if state.folder is not None else _DOCUMENT_NBYTES * state.searcher.num_docs
+        return _OPEN_NBYTES + documents + state.postings.nbytes
 
     def info(self) -> dict[str, object]:
         """Return counts, and whether the index was read from disk or why not."""
@@ -224,11 +250,13 @@ class TantivyIndex:
                 index = tantivy.Index(_SCHEMA, path=str(folder))
         else:
             index = tantivy.Index(_SCHEMA)
-        return _State(0, index, index.searcher(), folder, 0)
+        return _State.of(0, index, folder, 0)
 
     def _load(self, folder: Path) -> str:
         found = manifest.load(folder / manifest.NAME, lineage=self._lineage, layout=self._layout)
         if isinstance(found, str):
+            if found != manifest.MISSING:
+                _log.warning("index of words in %r is built again: %s", str(folder), found)
             return f"built anew: {found}"
         build = folder / next(iter(found.files)).partition("/")[0]
         try:
@@ -236,7 +264,7 @@ class TantivyIndex:
         except (ValueError, OSError) as exc:  # the files went away since they were verified
             return f"built anew: {exc}"
         self._marks, self._saved_seq = dict(found.files), found.seq
-        self._state = _State(found.seq, index, index.searcher(), build, found.fields["dead"])
+        self._state = _State.of(found.seq, index, build, found.fields["dead"])
         return f"loaded at change {found.seq}"
 
     def _manifest(self, state: _State) -> manifest.Manifest:
@@ -250,6 +278,10 @@ class TantivyIndex:
         document.add_text("body", " ".join(self._analyzer.words(text.text)))
         if text.title:
             document.add_text("title", " ".join(self._analyzer.words(text.title)))
+        for name, value in (("body", text.text), ("title", text.title)):
+            words = self._analyzer.words(value) if value else []
+            document.add_unsigned(LENGTHS[name], len(words))
+            document.add_text(name, " ".join(words))
         for term in metadata_terms(text.metadata):
             document.add_text("terms", term)
         return document
@@ -259,6 +291,14 @@ class TantivyIndex:
         for path in folder.iterdir():
             if path.name not in (kept.name, manifest.NAME):
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def _all_of(queries: list[Any]) -> Any:  # noqa: ANN401 -- Tantivy's own type
+    return Query.boolean_query([(Occur.Must, query) for query in queries])
+
+
+def _all_rows(searcher: Any, query: Any) -> NDArray[np.int64]:  # noqa: ANN401 -- Tantivy's own types
+    return _rows(searcher, searcher.search(query, limit=max(1, searcher.num_docs), count=False).hits)
 
 
 def _term(name: str, value: str | int) -> Any:  # noqa: ANN401 -- Tantivy's own type

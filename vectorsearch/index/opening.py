@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from backends.analyzer import Analyzer
 from backends.errors import InvalidInput
 from vectorsearch.index.base_plan import base_plan
+from vectorsearch.index.bm25 import BM25
 from vectorsearch.index.dense_exact import ExactIndex
 from vectorsearch.index.dense_faiss import FaissIndex
 from vectorsearch.index.index_budget import IndexBudget
@@ -26,15 +27,25 @@ def check_settings(settings: CollectionSettings) -> None:
     """Refuse what no index can serve, before anything is made on disk.
 
     Raises:
-        InvalidInput: an unknown language or engine, or a length of vectors below 1.
+        InvalidInput: an unknown language or engine, what is no stop word or constant, a length of vectors below 1.
     """
-    Analyzer(settings.language)
+    analyzer_of(settings)
+    BM25.of(settings.k1, settings.b)
     if settings.dense != "exact":
         base_plan(settings.dense)
     if settings.lexical not in _ENGINES:
         raise InvalidInput(f"lexical engine {settings.lexical!r} is unknown: use one of {', '.join(_ENGINES)}")
     if settings.dim is not None and settings.dim < 1:
         raise InvalidInput(f"dim={settings.dim}: the length of a vector is 1 or more")
+
+
+def analyzer_of(settings: CollectionSettings) -> Analyzer:
+    """Return what cuts documents and queries into words.
+
+    Raises:
+        InvalidInput: there is no such language, or a stop word is no word.
+    """
+    return Analyzer(settings.language, stop_words=settings.stop_words, fold_accents=settings.fold_accents)
 
 
 def open_indexes(
@@ -46,14 +57,14 @@ def open_indexes(
     """
 
     def lexical(folder: Path | None) -> LexicalIndex:
-        analyzer = Analyzer(settings.language)
+        analyzer, constants = analyzer_of(settings), BM25.of(settings.k1, settings.b)
         if settings.lexical == "rank-bm25":
             from vectorsearch.index.lexical_rank_bm25 import RankBM25Index  # noqa: PLC0415 -- loads the engine
 
-            return RankBM25Index(analyzer)
+            return RankBM25Index(analyzer, constants)
         from vectorsearch.index.lexical_tantivy import TantivyIndex  # noqa: PLC0415 -- loads the engine
 
-        return TantivyIndex(analyzer, folder, lineage=store, read_only=store.read_only)
+        return TantivyIndex(analyzer, folder, constants, lineage=store, read_only=store.read_only)
 
     def dense(folder: Path | None) -> DenseIndex:
         if settings.dense == "exact":

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rerank import Passages
+    from vectorsearch.index.bm25 import BM25
 
 RetrieverKind = Literal["lexical", "dense"]
 OnRerankError = Literal["degrade", "raise"]
@@ -57,7 +58,7 @@ class RerankRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest:
-    """A caller's query. `vector` is float32[dim] or None. `phrases` and `title_weight` are lexical retrieval's."""
+    """A caller's query. `vector` is float32[dim] or None. `phrases`, `title_weight` and `bm25` are of words."""
 
     query: str | None = None
     vector: NDArray[np.float32] | None = None
@@ -69,6 +70,7 @@ class SearchRequest:
     rrf_k: float = RRF_K
     phrases: tuple[str, ...] = ()
     title_weight: float = 0.0
+    bm25: BM25 | None = None
     highlight: bool = False
     rerank: RerankRequest | None = None
     timeout_s: float | None = None

@@ -58,6 +58,7 @@ class Retrieval:
                 self.plan.filter,
                 phrases=self.request.phrases,
                 title_weight=self.request.title_weight,
+                constants=self.request.bm25,
             )
         else:
             found = self.collection.dense(vector, retriever.depth, self.plan.filter)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "manifest"
-_MISSING = "no file yet"
+MISSING = "no file yet"
 _VERSION = 3  # 1 had one digest over a whole file; 2 knew the database, and not which of its histories
 
 
@@ -75,7 +75,7 @@ def faults(path: Path, lineage: Lineage) -> list[str]:
     """Return what is wrong with the manifest at `path` or a file that it names, and whether they are a store's own."""
     body = _read(path)
     if isinstance(body, str):
-        return [] if body == _MISSING else [body]  # a build that was cut off: the next opening starts over
+        return [] if body == MISSING else [body]  # a build that was cut off: the next opening starts over
     if body["version"] != _VERSION:
         return []  # as above
     if stray := _stray(body, lineage):
@@ -131,7 +131,7 @@ def _read(path: Path) -> dict[str, Any] | str:
     try:
         stated, _, text = path.read_bytes().decode().partition(" ")
     except FileNotFoundError:
-        return _MISSING
+        return MISSING
     except (OSError, UnicodeDecodeError) as exc:
         return f"{path.name} can't be read ({exc})"
     if hashlib.blake2b(text.encode(), digest_size=16).hexdigest() != stated:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+import logging
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from vectorsearch.storage.errors import SettingsMismatch
+from vectorsearch.storage.errors import NewerFormat, SettingsMismatch
 from vectorsearch.storage.schema import holds_database, reachable, read_meta
 
 if TYPE_CHECKING:
@@ -15,17 +16,24 @@ if TYPE_CHECKING:
     from vectorsearch.storage.store import Store
 
 _KEY = "settings"
+_log = logging.getLogger(__name__)
+# How words are cut and scored: whoever writes may change it, and the index is built again where it must be.
+WORD_SETTINGS: Final = ("language", "stop_words", "fold_accents", "k1", "b")
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionSettings:
-    """What a collection is made with, and must be opened with again.
+    """What a collection is made with; `embed`, `dim` and `lexical` must be the same when it is opened again.
 
     Args:
         embed: identifies the model that made the vectors (its name and digest); None for the caller's own.
         dim: length of the vectors; None until the first one is stored.
         language: of stemming and stop words; None for neither.
         lexical: `tantivy` or `rank-bm25`.
+        stop_words: in place of the language's own; none if empty, and None for its own.
+        fold_accents: whether words are the same that differ in accents only.
+        k1: BM25's constant of repeated words.
+        b: BM25's constant of length, from 0 to 1.
         dense: `auto`, `exact`, `Flat` or `HNSW<links>`; derived, so it may change between openings.
     """
 
@@ -33,7 +41,15 @@ class CollectionSettings:
     dim: int | None = None
     language: str | None = "en"
     lexical: str = "tantivy"
+    stop_words: tuple[str, ...] | None = None
+    fold_accents: bool = False
+    k1: float = 1.2
+    b: float = 0.75
     dense: str = "auto"
+
+    def words(self) -> dict[str, Any]:
+        """Return how words are cut and scored, as plain values."""
+        return {name: getattr(self, name) for name in WORD_SETTINGS}
 
 
 def stored_settings(path: Path) -> CollectionSettings | None:
@@ -48,21 +64,21 @@ def stored_settings(path: Path) -> CollectionSettings | None:
 
 
 def agree_settings(store: Store, wanted: CollectionSettings | None) -> CollectionSettings:
-    """Return the settings to work with; those of a new collection are stored.
+    """Return the settings to work with; those of a new collection are stored, and other words than before.
 
     Raises:
-        SettingsMismatch: `wanted` differs from what the collection was made with.
+        SettingsMismatch: `wanted` differs from what the collection was made with, in what can't be changed, or in its
+            words where nothing can be written.
     """
     meta = store.meta()
     if _KEY not in meta:
         agreed = wanted or CollectionSettings()
-        chosen = {"embed": agreed.embed, "language": agreed.language, "lexical": agreed.lexical}
-        store.set_meta({_KEY: json.dumps(chosen)} | ({} if agreed.dim is None else {"dim": str(agreed.dim)}))
+        store.set_meta({_KEY: _to_json(agreed)} | ({} if agreed.dim is None else {"dim": str(agreed.dim)}))
         return agreed
     stored = _settings_of(meta)
     if wanted is None:
         return stored
-    for name in ("embed", "dim", "language", "lexical"):
+    for name in ("embed", "dim", "lexical"):
         was, asked = getattr(stored, name), getattr(wanted, name)
         if was != asked and not (name == "dim" and None in {was, asked}):
             other = "embed it again (`vectorsearch reindex`)" if name == "embed" else "index into a new folder"
@@ -70,7 +86,22 @@ def agree_settings(store: Store, wanted: CollectionSettings | None) -> Collectio
                 f"database {str(store.folder)!r} was made with {name}={was!r} and is opened with {name}={asked!r}: "
                 f"open it with {name}={was!r}, or {other}"
             )
-    return replace(stored, dense=wanted.dense)
+    agreed = replace(stored, **wanted.words())
+    if agreed != stored:
+        _change_words(store, stored, agreed)
+    return replace(agreed, dense=wanted.dense)
+
+
+def _change_words(store: Store, stored: CollectionSettings, agreed: CollectionSettings) -> None:
+    changes = [name for name in WORD_SETTINGS if getattr(stored, name) != getattr(agreed, name)]
+    told = ", ".join(f"{name}={getattr(agreed, name)!r} for {getattr(stored, name)!r}" for name in changes)
+    if store.read_only:
+        raise SettingsMismatch(
+            f"database {str(store.folder)!r} is opened to read only, with {told}: only who may write can change how "
+            "its words are cut and scored; leave that out, or open it to write"
+        )
+    store.set_meta({_KEY: _to_json(agreed)})
+    _log.warning("database %r: %s; if that cuts words otherwise, their index is built again", str(store.folder), told)
 
 
 def embed_of(meta: dict[str, str]) -> str | None:
@@ -83,6 +114,17 @@ def changed_embed(meta: dict[str, str], embed: str, dim: int) -> dict[str, str]:
     return {_KEY: json.dumps({**json.loads(meta[_KEY]), "embed": embed}), "dim": str(dim)}
 
 
+def _to_json(settings: CollectionSettings) -> str:
+    """Return what is stored; of the settings that came later only those that an earlier release would get wrong."""
+    always, usual = ("embed", "language", "lexical"), CollectionSettings()
+    later = [name for name in WORD_SETTINGS if name not in always and getattr(settings, name) != getattr(usual, name)]
+    return json.dumps({name: value for name, value in asdict(settings).items() if name in (*always, *later)})
+
+
 def _settings_of(meta: dict[str, str]) -> CollectionSettings:
-    dim = int(meta["dim"]) if "dim" in meta else None
-    return CollectionSettings(dim=dim, **json.loads(meta[_KEY]))
+    stored = json.loads(meta[_KEY])
+    if unknown := sorted(stored.keys() - {each.name for each in fields(CollectionSettings)}):
+        raise NewerFormat(f"the database has settings that this release doesn't know ({', '.join(unknown)}): upgrade")
+    if stored.get("stop_words") is not None:
+        stored["stop_words"] = tuple(stored["stop_words"])
+    return CollectionSettings(dim=int(meta["dim"]) if "dim" in meta else None, **stored)
