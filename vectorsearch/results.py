@@ -40,7 +40,7 @@ def _falling(scores: Sequence[float], n: int) -> list[str]:
     last = np.float32(np.inf)
     for i in range(n):
         wanted = np.float32(scores[i]) if i < len(scores) else last - np.float32(1.0)
-        last = min(wanted, np.nextafter(last, np.float32(-np.inf)))
+        last = wanted if np.isfinite(wanted) and wanted < last else np.nextafter(last, np.float32(-np.inf))
         written.append(str(last))
     return written
 

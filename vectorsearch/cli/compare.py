@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
+from backends.errors import InvalidInput
 from vectorsearch.cli import output  # noqa: TC001 -- typer reads it when it runs
 from vectorsearch.cli.comparison import (
     Baseline,
@@ -21,7 +22,7 @@ from vectorsearch.cli.comparison import (
 )
 from vectorsearch.cli.group import usage
 from vectorsearch.evaluation.metrics import MEASURES, canonical_names
-from vectorsearch.evaluation.oddities import missing_documents, queries_are_documents
+from vectorsearch.evaluation.oddities import missing_documents, nothing_in_common, queries_are_documents
 from vectorsearch.evaluation.reading.judgments import read_judgments
 from vectorsearch.evaluation.results import judge, with_texts
 from vectorsearch.evaluation.runs import name_runs, read_run
@@ -76,6 +77,9 @@ def compare(
     else:
         raise typer.BadParameter("give --qrels FILE or --collection DIR")
     named = name_runs(read_run(path) for path in runs)
+    for name, run in named.items():
+        if told := nothing_in_common(name, run.rankings, judgments):
+            raise InvalidInput(told)
     documents = _Documents.of(source) if source is not None else None
     if documents is not None:
         notes = (*notes, *missing_documents(judgments, documents.ids.__contains__, len(documents.ids)))

@@ -26,12 +26,16 @@ class ModelUse:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one query got: document ids, best first, milliseconds in all and by stage, and the models that worked."""
+    """What one query got: document ids, best first, and their scores; milliseconds in all and by stage; the models.
+
+    A score is of the stage that placed its document, so that scores needn't fall where a reranker read only the best.
+    """
 
     doc_ids: tuple[str, ...]
     latency_ms: float
     stages_ms: Mapping[str, float] = field(default_factory=dict)
     models: tuple[ModelUse, ...] = ()
+    scores: tuple[float, ...] = ()
 
 
 def ask(
@@ -80,7 +84,8 @@ def _timed(db: Database, system: System, text: str) -> Answer:
     start = time.perf_counter()
     result = system.search(db, text)
     latency_ms = (time.perf_counter() - start) * 1000.0
-    return Answer(tuple(hit.id for hit in result), latency_ms, _stages_ms(result), _models(result))
+    doc_ids, scores = tuple(hit.id for hit in result), tuple(float(hit.score) for hit in result)
+    return Answer(doc_ids, latency_ms, _stages_ms(result), _models(result), scores)
 
 
 def _stages_ms(result: SearchResult) -> dict[str, float]:

@@ -10,7 +10,7 @@ from vectorsearch.evaluation.answers import ask
 from vectorsearch.evaluation.comparison import compare, resolve_baseline
 from vectorsearch.evaluation.journal import Subject
 from vectorsearch.evaluation.metrics import MEASURES, canonical_names, deepest_cutoff, require_ir_measures
-from vectorsearch.evaluation.oddities import missing_documents, odd_judgments, queries_are_documents, without_own
+from vectorsearch.evaluation.oddities import missing_documents, odd_judgments, queries_are_documents
 from vectorsearch.evaluation.report.changes import shown_documents
 from vectorsearch.evaluation.results import ExperimentResult, means, summarise
 from vectorsearch.evaluation.significance import require_scipy_stats
@@ -141,8 +141,12 @@ class Experiment:
         """Return the answers without each query's own document, if that doesn't count."""
         if not self._ignore:
             return answers
-        counting, _ = without_own({query: answer.doc_ids for query, answer in answers.items()})
-        return {query: replace(answer, doc_ids=tuple(counting[query][:k])) for query, answer in answers.items()}
+        counting = {}
+        for query, answer in answers.items():
+            places = [place for place, doc_id in enumerate(answer.doc_ids) if doc_id != query][:k]
+            doc_ids, scores = ([answer.doc_ids[place] for place in places], [answer.scores[place] for place in places])
+            counting[query] = replace(answer, doc_ids=tuple(doc_ids), scores=tuple(scores))
+        return counting
 
     def _texts(self, doc_id: str) -> tuple[str, ...]:
         document = self._db.get(doc_id)

@@ -169,4 +169,5 @@ def _read(path: Path) -> Iterator[tuple[str, Answer]]:
         with contextlib.suppress(TypeError, KeyError):
             query = values.pop("query")
             models = tuple(ModelUse(**model) for model in values.pop("models"))
-            yield query, Answer(**{**values, "doc_ids": tuple(values["doc_ids"]), "models": models})
+            of_documents = {key: tuple(values[key]) for key in ("doc_ids", "scores")}
+            yield query, Answer(**{**values, **of_documents, "models": models})

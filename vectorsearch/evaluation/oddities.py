@@ -55,24 +55,27 @@ def missing_documents(qrels: Grades, known: Callable[[str], bool], count: int) -
     return [f"{which}, aren't among those searched, such as {such}: no system can find them"]
 
 
-def odd_run(name: str, rankings: Mapping[str, Sequence[str]], qrels: Grades) -> Iterator[str]:
-    """Yield what is to be said of a run beside the judgments.
-
-    Raises:
-        InvalidInput: they have no query in common, or no document.
-    """
+def nothing_in_common(name: str, rankings: Mapping[str, Sequence[str]], qrels: Grades) -> str | None:
+    """Return what a run and the judgments lack in common, their queries or their documents; None if they have both."""
     if not rankings.keys() & qrels.keys():
-        raise InvalidInput(
+        return (
             f"{name} has none of the {len(qrels):,} judged queries: it answers {_some(rankings)}, and judged are "
             f"{_some(qrels)}"
         )
     judged = {document for grades in qrels.values() for document in grades}
     found = {document for ranking in rankings.values() for document in ranking}
-    if judged.isdisjoint(found):
-        raise InvalidInput(
+    if found and judged.isdisjoint(found):
+        return (
             f"none of the {len(found):,} documents of {name} is judged: it has {_some(sorted(found))}, and judged are "
             f"{_some(sorted(judged))}: are these the judgments of another collection?"
         )
+    return None
+
+
+def odd_run(name: str, rankings: Mapping[str, Sequence[str]], qrels: Grades) -> Iterator[str]:
+    """Yield what is to be said of a run beside the judgments."""
+    if told := nothing_in_common(name, rankings, qrels):
+        yield told
     if missing := len(qrels.keys() - rankings.keys()):
         yield f"{name} has no results for {missing:,} of {len(qrels):,} judged queries: they count as 0"
     if unjudged := len(rankings.keys() - qrels.keys()):

@@ -32,7 +32,7 @@ class SystemResult:
 
     `latency_ms` has "p50" and "p99", and `stages_ms` the median of each stage; both are empty, and `system` is None,
     for a run of another engine. `asked` counts the queries that were asked now; the times of the others are of an
-    earlier run on this machine.
+    earlier run on this machine. `scores` are those of the documents, where they are known.
     """
 
     name: str
@@ -43,6 +43,7 @@ class SystemResult:
     stages_ms: Mapping[str, float] = field(default_factory=dict)
     models: tuple[ModelUse, ...] = ()
     asked: int = 0
+    scores: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def cached(self) -> bool:
@@ -51,13 +52,16 @@ class SystemResult:
 
     @property
     def run(self) -> str:
-        """Return the rankings as a TREC run, in which each query's scores strictly decrease.
+        """Return the rankings as a TREC run, in which each query's scores strictly decrease; see `format_trec`.
 
         Raises:
             InvalidInput: an id holds white space.
         """
         tag = "".join(self.name.split())
-        return "".join(format_trec(query_id, ids, tag=tag) for query_id, ids in self.rankings.items())
+        return "".join(
+            format_trec(query_id, ids, tag=tag, scores=self.scores.get(query_id, ()))
+            for query_id, ids in self.rankings.items()
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, fit for JSON, without the rankings."""
@@ -174,8 +178,8 @@ def judge(
 
     Raises:
         MissingExtra: ir-measures or scipy is not installed.
-        InvalidInput: there is nothing to compare, or a name is unknown; or nothing is judged relevant, or a run has no
-            query or no document in common with the judgments.
+        InvalidInput: there is nothing to compare, or a name is unknown, or nothing is judged relevant. A run that has
+            nothing in common with the judgments is told in the notes.
     """
     odd = [*notes, *odd_judgments(qrels)] if qrels else []
     for name, run in rankings.items():
@@ -225,6 +229,7 @@ def summarise(
         stages_ms={stage: float(np.median(times)) for stage, times in stages.items()},
         models=tuple(dict.fromkeys(model for answer in answers.values() for model in answer.models)),
         asked=asked,
+        scores={query_id: answer.scores for query_id, answer in answers.items()},
     )
 
 

@@ -6,14 +6,15 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from backends.errors import InvalidInput
-from vectorsearch.evaluation.reading.files import BLANK, ENDINGS, numbered_lines, shown
-from vectorsearch.evaluation.reading.rows import whole_json
+from vectorsearch.evaluation.reading.files import BLANK, ENDINGS, Lines, numbered_lines, shown
+from vectorsearch.evaluation.reading.rows import by_query
 from vectorsearch.evaluation.systems import refuse_repeated_names
 
 if TYPE_CHECKING:
@@ -58,9 +59,10 @@ def read_run(path: str | Path) -> Run:
     """
     path = Path(path)
     lines = _Lines(path)
-    for number, line in numbered_lines(path):
+    source = numbered_lines(path)
+    for number, line in source:
         if not lines.width and line.lstrip().startswith("{"):
-            return _run(path, "", _of_json(path), ())
+            return _run(path, "", _of_json(path, chain([(number, line)], source)), ())
         try:
             lines.take(line)
         except InvalidInput as exc:
@@ -174,12 +176,9 @@ def _rank(text: str) -> int:
     return int(text)
 
 
-def _of_json(path: Path) -> dict[str, dict[str, float]]:
-    """Return what ranx, pytrec_eval and BEIR write: {query: {document: score}}."""
+def _of_json(path: Path, lines: Lines) -> dict[str, dict[str, float]]:
     scores: dict[str, dict[str, float]] = {}
-    for query, found in whole_json(path).items():
-        if not isinstance(found, dict):
-            raise InvalidInput(f"{path}: query {query!r} has {shown(found)}, not {{document: score}}")
+    for query, found in by_query(path, lines).items():
         for document, score in found.items():
             scores.setdefault(query, {})[document] = _json_score(path, query, document, score)
     if not scores:

@@ -55,20 +55,21 @@ def find_collection(source: str | Path, *, split: str = "test", field: str | Non
     if not folder.is_dir():
         raise InvalidInput(f"no collection {str(source)!r}: give a folder, or {IR_DATASETS}NAME")
     folder = folder.resolve()
-    if any(_is_plain(path) for path in _files(folder, _CORPUS)):
+    plain = next((path for path in _files(folder, _CORPUS) if _is_plain(path)), None)
+    if plain is not None and _files(folder, "queries.jsonl") and _files(folder / "qrels", f"{split}.tsv"):
         return read_collection(folder, split=split, field=field)
-    found = {name: path for name in _DOCUMENTS for path in _files(folder, name, f"{name}.*")}
-    documents = _documents(folder, list(found.values()))
+    documents = [plain] if plain is not None else _documents(folder)
     queries = _only(folder, "queries.jsonl, queries.tsv or topics.txt", *_of_split(folder, _QUERIES, split))
     judgments = [_files(folder / "qrels", f"{split}.*"), *_of_split(folder, ("qrels",), split)]
     qrels = _only(folder, f"qrels.txt or qrels/{split}.tsv", *judgments)
     judged = read_judged(queries, qrels, field=field)
-    corpus, notes = _converted(folder.name, documents)
+    corpus, notes = (plain, []) if plain is not None else _converted(folder.name, documents)
     return TestCollection(folder.name, corpus, judged.queries, judged.qrels, (*judged.notes, *notes))
 
 
-def _documents(folder: Path, found: list[Path]) -> list[Path]:
-    """Return the files of documents: what was found, or all that lies in the folders among it."""
+def _documents(folder: Path) -> list[Path]:
+    """Return the files of documents: one, or all that lie in a folder."""
+    found = [path for name in _DOCUMENTS for path in _files(folder, name, f"{name}.*")]
     listed = sorted({path for each in found for path in ([each] if each.is_file() else each.rglob("*"))})
     files = [path for path in listed if path.is_file() and not path.name.startswith(".")]
     if not files:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -177,6 +179,36 @@ def test_collections_are_read_in_the_layouts_of_trec_and_ms_marco(run: Callable,
     figures = [evaluated(run, folder).json["systems"][0]["figures"] for folder in (marco, trec)]
     assert figures[0] == figures[1]
     assert figures[0]["RR@10"]["mean"] == 1.0
+
+
+def test_a_run_keeps_the_scores(run: Callable, collection: Path) -> None:
+    """F10: what evaluate writes are the engine's scores, also when the answers were remembered, and they fall."""
+    written = []
+    for name in ("first.trec", "second.trec"):
+        assert evaluated(run, collection, "--run", collection / name).exit_code == 0
+        written.append((collection / name).read_text(encoding="utf-8"))
+    assert written[0] == written[1]
+    scores = [float(line.split()[4]) for line in written[0].splitlines() if line.startswith("q1 ")]
+    assert scores == sorted(scores, reverse=True)
+    assert scores != [2.0, 1.0]
+    with vs.open(next((collection / "cache" / "collections").iterdir())) as database:
+        assert scores == pytest.approx([hit.score for hit in database.search("read csv rows", mode="lexical")])
+
+
+def test_files_are_read_when_they_are_pipes(run: Callable, collection: Path, tmp_path: Path) -> None:
+    """Each file is opened once, so that what a shell gives as a pipe is read whole."""
+    given = {"--queries": "q1\tread csv\n" * 1, "--qrels": "q1 0 csv.reader 1\n"}
+    assert run("index", collection / "corpus.jsonl", "--db", collection / "d", "--embed", "none").exit_code == 0
+    threads = []
+    for option, text in given.items():
+        os.mkfifo(tmp_path / option)
+        threads.append(threading.Thread(target=(tmp_path / option).write_text, args=(text,), daemon=True))
+        threads[-1].start()
+    options = [each for option in given for each in (option, tmp_path / option)]
+    done = run("evaluate", "--db", collection / "d", *options, "--measure", "RR@10", "--json")
+    assert done.json["systems"][0]["metrics"]["RR@10"] == 1
+    for thread in threads:
+        thread.join()
 
 
 def test_another_text_of_the_topics_is_asked(

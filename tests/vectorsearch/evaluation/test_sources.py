@@ -123,6 +123,28 @@ def test_a_folder_is_refused_when_something_is_missing(trec: Path, tmp_path: Pat
         find_collection(tmp_path / "empty")
 
 
+def test_a_document_that_comes_twice_is_refused_or_said(trec: Path) -> None:
+    """The same text counts once, and is said; another text under the same id is refused with file and line."""
+    (trec / "documents" / "more").write_text("<DOC><DOCNO>FT911-2</DOCNO>No text element.</DOC>", encoding="utf-8")
+    found = find_collection(trec)
+    assert len(list(found.documents())) == 2
+    assert found.notes[-1] == "1 documents come twice, with the same text: they count once"
+    (trec / "documents" / "more").write_text("\n<DOC><DOCNO>FT911-2</DOCNO>other</DOC>", encoding="utf-8")
+    with pytest.raises(InvalidInput, match=r"more, line 2: document 'FT911-2' comes twice, with another text"):
+        find_collection(trec)
+
+
+def test_layouts_may_be_mixed(trec: Path) -> None:
+    """BEIR's documents beside TREC's topics and judgments are a collection; two files of queries are too many."""
+    (trec / "corpus.jsonl").write_text('{"_id": "FT911-1", "text": "x"}\n', encoding="utf-8")
+    found = find_collection(trec)
+    assert found.queries["302"] == "Polio"
+    assert [each["id"] for each in found.documents()] == ["FT911-1"]
+    (trec / "queries.tsv").write_text("301\tx\n", encoding="utf-8")
+    with pytest.raises(InvalidInput, match=r"several files .*: queries\.tsv, topics\.txt"):
+        find_collection(trec)
+
+
 def test_a_beir_folder_is_read_as_such(tmp_path: Path) -> None:
     """S68: a folder with corpus.jsonl is BEIR's, and a document with a null title loads."""
     (tmp_path / "qrels").mkdir()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import csv
-import io
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from backends.errors import InvalidInput
-from vectorsearch.evaluation.reading.files import BLANK, numbered_lines, open_binary, shown, told_encoding
+from vectorsearch.evaluation.reading.files import (
+    BLANK,
+    numbered_lines,
+    only_utf8,
+    shown,
+    told_encoding,
+    with_blank_lines,
+)
 from vectorsearch.evaluation.reading.rows import DOCUMENT_IDS, is_header, json_rows, row_id, split_row
 from vectorsearch.evaluation.reading.smart import MARK, smart_records
 from vectorsearch.evaluation.reading.trec import TrecFile
@@ -49,20 +55,25 @@ class DocumentFile:
             raise InvalidInput(f"{self.path}: holds no documents: {_EXPECTED}")
 
     def _documents(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        _, first = next(numbered_lines(self.path, lenient=lambda _: None), (1, ""))
-        start = first.lstrip()
+        other: list[int] = []
+        source = numbered_lines(self.path, lenient=other.append)
+        if (first := next(source, None)) is None:
+            return
+        lines = chain([first], source)  # opened once: it may be a pipe
+        start = first[1].lstrip()
         if start.startswith("<"):
-            trec = TrecFile(self.path)
+            trec = TrecFile(self.path, lines)
             yield from trec
             self.notes += trec.notes()
         elif start.startswith(("{", "[")):
-            for number, row in json_rows(self.path):
+            for number, row in json_rows(self.path, only_utf8(self.path, lines, other)):
                 yield number, self._of_json(number, row)
         elif start.startswith(MARK):
-            for number, name, fields in smart_records(self.path):
+            for number, name, fields in smart_records(self.path, lines):
                 yield number, {"_id": name, "title": fields.get("T", ""), "text": fields.get("W", "")}
-        elif first:
-            yield from self._of_table(first)
+        else:
+            yield from self._of_table(first[1], lines)
+        self.notes += told_encoding(self.path, other)
 
     def _of_json(self, number: int, row: dict[str, Any]) -> dict[str, Any]:
         # MS MARCO's passages name their document as well: what has a `pid` is that passage.
@@ -77,31 +88,31 @@ class DocumentFile:
         document = {"_id": name, "title": row.get("title") or "", "text": text}
         return document | ({"metadata": row["metadata"]} if row.get("metadata") else {})
 
-    def _of_table(self, first: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _of_table(self, first: str, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
         for separator in ("\t", ","):
             header = [name.strip().lower() for name in split_row(first, separator)]
             if is_header(header, DOCUMENT_IDS, TEXTS):
-                yield from self._with_header(header, separator)
+                next(lines)
+                yield from self._with_header(header, separator, lines)
                 return
-        other: list[int] = []
-        width = 0
-        for number, line in numbered_lines(self.path, lenient=other.append):
+        width = first.count("\t") + 1
+        if width not in _COLUMNS:
+            raise InvalidInput(
+                f"{self.path}, line 1: {width} columns without a header: MS MARCO's passages have 2, its documents 4; "
+                f"{_EXPECTED}"
+            )
+        for number, line in lines:
             columns = line.split("\t")
-            width = width or len(columns)
-            names = _COLUMNS.get(width)
-            if names is None:
-                raise InvalidInput(
-                    f"{self.path}, line {number}: {width} columns without a header: MS MARCO's passages have 2, its "
-                    f"documents 4; {_EXPECTED}"
-                )
             if len(columns) != width:
                 raise InvalidInput(f"{self.path}, line {number}: {len(columns)} columns: the first line has {width}")
-            yield number, _document(dict(zip(names, columns, strict=True)), self.path, number)
-        self.notes += told_encoding(self.path, other)
+            yield number, _document(dict(zip(_COLUMNS[width], columns, strict=True)), self.path, number)
 
-    def _with_header(self, header: list[str], separator: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _with_header(
+        self, header: list[str], separator: str, lines: Iterator[tuple[int, str]]
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the rows of a table with a header. In CSV a quoted text may go over several lines."""
-        for number, columns in self._rows(separator):
+        tabbed = ((number, line.split("\t")) for number, line in lines)
+        for number, columns in tabbed if separator == "\t" else self._quoted(lines):
             if len(columns) != len(header):
                 raise InvalidInput(
                     f"{self.path}, line {number}: {len(columns)} columns: the header has {len(header)} "
@@ -109,30 +120,39 @@ class DocumentFile:
                 )
             yield number, _document(dict(zip(header, columns, strict=True)), self.path, number)
 
-    def _rows(self, separator: str) -> Iterator[tuple[int, list[str]]]:
-        if separator == "\t":
-            lines = numbered_lines(self.path)
-            next(lines)
-            yield from ((number, line.split("\t")) for number, line in lines)
-            return
-        with open_binary(self.path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
-            reader = csv.reader(text, strict=True)
-            try:
-                next(reader)
-                yield from ((reader.line_num, columns) for columns in reader if columns)
-            except (csv.Error, UnicodeDecodeError) as exc:
-                raise InvalidInput(f"{self.path}, line {reader.line_num}: {exc}") from exc
+    def _quoted(self, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
+        reader = csv.reader((f"{line}\n" for line in with_blank_lines(lines)), strict=True)
+        try:
+            yield from ((reader.line_num, columns) for columns in reader if columns)
+        except csv.Error as exc:
+            raise InvalidInput(f"{self.path}, line {reader.line_num}: {exc}") from exc
 
 
 def read_documents(paths: list[Path], notes: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the documents of files, one after the other; what is to be known of them is added to `notes`.
 
+    Of a document that comes twice with the same text the first is given. The ids are held in memory.
+
     Raises:
-        InvalidInput: as `DocumentFile`.
+        InvalidInput: as `DocumentFile`, or an id comes twice with another text.
     """
+    known: dict[str, int] = {}
+    repeated = 0
     for file in map(DocumentFile, paths):
-        yield from (document for _, document in file)
+        for number, document in file:
+            content = hash((document["title"], document["text"]))
+            if document["_id"] not in known:
+                known[document["_id"]] = content
+                yield document
+            elif known[document["_id"]] == content:
+                repeated += 1
+            else:
+                raise InvalidInput(
+                    f"{file.path}, line {number}: document {document['_id']!r} comes twice, with another text"
+                )
         notes += file.notes
+    if repeated:
+        notes.append(f"{repeated:,} documents come twice, with the same text: they count once")
 
 
 def _json_text(name: str, row: dict[str, Any]) -> str:

@@ -10,16 +10,18 @@ import io
 import lzma
 import re
 import zlib
+from collections.abc import Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from backends.errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 Parsed = TypeVar("Parsed")
+Lines = Iterable[tuple[int, str]]  # numbers from 1, and lines without their ends
 
 BLANK = " \t\r\n\f\v"  # what C's isspace takes for white space: an id may hold any other
 
@@ -120,6 +122,27 @@ def parsed_lines(path: Path, parse: Callable[[str], Parsed]) -> Iterator[tuple[i
         except InvalidInput as exc:
             raise InvalidInput(f"{path}, line {number}: {exc}") from exc
         yield number, parsed
+
+
+def with_blank_lines(lines: Lines) -> Iterator[str]:
+    """Yield every line, those too that were left out for being blank, so that the n-th has number n."""
+    count = 0
+    for number, line in lines:
+        yield from [""] * (number - 1 - count)
+        yield line
+        count = number
+
+
+def only_utf8(path: Path, lines: Lines, other: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """Yield the lines until one was read leniently, which `other` then holds.
+
+    Raises:
+        InvalidInput: there is one; the message names it.
+    """
+    for number, line in lines:
+        if other:
+            raise InvalidInput(f"{path}, line {other[0]}: is not utf-8: write the file in UTF-8")
+        yield number, line
 
 
 def told_encoding(path: Path, other: Sequence[int]) -> list[str]:

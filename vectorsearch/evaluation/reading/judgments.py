@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from backends.errors import InvalidInput
-from vectorsearch.evaluation.reading.files import BLANK, numbered_lines, shown
-from vectorsearch.evaluation.reading.rows import whole_json
+from vectorsearch.evaluation.reading.files import BLANK, Lines, numbered_lines, shown
+from vectorsearch.evaluation.reading.rows import by_query
 
 Qrels = dict[str, dict[str, int]]
 
@@ -53,7 +54,7 @@ def read_judgments(path: str | Path) -> JudgmentFile:
     lines = numbered_lines(path)
     for number, line in lines:
         if not reader.width and line.lstrip().startswith("{"):
-            return JudgmentFile(path, _of_json(path))
+            return JudgmentFile(path, _of_json(path, chain([(number, line)], lines)))
         try:
             reader.take(number, line.strip(BLANK))
         except InvalidInput as exc:
@@ -162,13 +163,9 @@ def _are_ranks(grades: Qrels) -> bool:
     return all(counts) and max(map(len, grades.values())) >= _RANKED
 
 
-def _of_json(path: Path) -> Qrels:
-    """Return what ranx, pytrec_eval and BEIR write: {query: {document: grade}}."""
-    found = whole_json(path)
+def _of_json(path: Path, lines: Lines) -> Qrels:
     qrels: Qrels = {}
-    for query, grades in found.items():
-        if not isinstance(grades, dict):
-            raise InvalidInput(f"{path}: query {query!r} has {shown(grades)}, not {{document: grade}}")
+    for query, grades in by_query(path, lines).items():
         for document, grade in grades.items():
             whole = isinstance(grade, int | float) and not isinstance(grade, bool) and float(grade).is_integer()
             if not whole or abs(grade) >= 10**_LONGEST_GRADE:

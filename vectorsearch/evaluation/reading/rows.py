@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from backends.errors import InvalidInput
 from vectorsearch.documents import as_id, parse_json
-from vectorsearch.evaluation.reading.files import numbered_lines, open_binary, parsed_lines, shown
+from vectorsearch.evaluation.reading.files import shown, with_blank_lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from vectorsearch.evaluation.reading.files import Lines
 
 QUERY_IDS = (
     "id",
@@ -42,41 +45,55 @@ def json_object(line: str) -> dict[str, Any]:
     return row
 
 
-def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, object) of JSON lines, or (place in the list, object) of a file that is one JSON list.
+def json_rows(path: Path, lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number, object) of JSON lines, or (place in the list, object) of lines that are one JSON list.
 
     Raises:
-        InvalidInput: the file can't be read, or holds something else; the message names the line.
+        InvalidInput: they are something else; the message names the line.
     """
-    _, first = next(numbered_lines(path), (1, ""))
-    if not first.lstrip().startswith("["):
-        yield from parsed_lines(path, json_object)
+    rest = iter(lines)
+    first = next(rest)
+    if first[1].lstrip().startswith("["):
+        for place, row in enumerate(whole_json(path, chain([first], rest)), 1):
+            if not isinstance(row, dict):
+                raise InvalidInput(f"{path}, item {place}: {shown(row)} is no JSON object")
+            yield place, row
         return
-    for number, row in enumerate(whole_json(path), 1):
-        if not isinstance(row, dict):
-            raise InvalidInput(f"{path}, item {number}: {shown(row)} is no JSON object")
+    for number, line in chain([first], rest):
+        try:
+            row = json_object(line)
+        except InvalidInput as exc:
+            raise InvalidInput(f"{path}, line {number}: {exc}") from exc
         yield number, row
 
 
-def whole_json(path: Path) -> Any:  # noqa: ANN401 -- whatever somebody has written
-    """Return what a file of JSON holds. A key that comes twice in an object is refused.
+def whole_json(path: Path, lines: Lines) -> Any:  # noqa: ANN401 -- whatever somebody has written
+    """Return what the lines of a file of JSON hold. A key that comes twice in an object is refused.
 
     Raises:
         InvalidInput: it is no JSON; the message names the line.
     """
-    with open_binary(path) as file:
-        raw = file.read()
     try:
-        return json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_unique)
+        return json.loads("\n".join(with_blank_lines(lines)), object_pairs_hook=_unique)
     except json.JSONDecodeError as exc:
         raise InvalidInput(f"{path}, line {exc.lineno}: not JSON: {exc.msg}") from exc
-    except UnicodeDecodeError as exc:
-        line = raw.count(b"\n", 0, exc.start) + 1
-        raise InvalidInput(f"{path}, line {line}: not UTF-8: {exc.reason}: write the file in UTF-8") from exc
     except RecursionError as exc:
         raise InvalidInput(f"{path}: nested too deep to be read as JSON: flatten it") from exc
     except InvalidInput as exc:
         raise InvalidInput(f"{path}: {exc}") from exc
+
+
+def by_query(path: Path, lines: Lines) -> dict[str, dict[str, Any]]:
+    """Return what ranx, pytrec_eval and BEIR write: {query: {document: a number}}.
+
+    Raises:
+        InvalidInput: it is something else.
+    """
+    found = whole_json(path, lines)
+    for query, numbers in found.items():
+        if not isinstance(numbers, dict):
+            raise InvalidInput(f"{path}: query {query!r} has {shown(numbers)}, not {{document: number}}")
+    return dict(found)
 
 
 def row_id(row: Mapping[str, Any], names: Sequence[str], what: str) -> str:

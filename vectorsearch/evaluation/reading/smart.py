@@ -6,17 +6,18 @@ import re
 from typing import TYPE_CHECKING
 
 from backends.errors import InvalidInput
-from vectorsearch.evaluation.reading.files import numbered_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from vectorsearch.evaluation.reading.files import Lines
+
 MARK = ".I"
 _FIELD = re.compile(r"\.([A-Z])\s*")
 
 
-def smart_records(path: Path) -> Iterator[tuple[int, str, dict[str, str]]]:
+def smart_records(path: Path, lines: Lines) -> Iterator[tuple[int, str, dict[str, str]]]:
     """Yield (line number of its `.I`, id, {letter: text}) of each record; `.T` is the title, `.W` the text.
 
     Raises:
@@ -24,7 +25,7 @@ def smart_records(path: Path) -> Iterator[tuple[int, str, dict[str, str]]]:
     """
     record: tuple[int, str, dict[str, list[str]]] | None = None
     field: list[str] | None = None
-    for number, line in numbered_lines(path, lenient=lambda _: None):
+    for number, line in lines:
         words = line.split()
         if words[0] == MARK:
             if len(words) != 2:  # noqa: PLR2004 -- the mark and the id

@@ -7,12 +7,12 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from backends.errors import InvalidInput
-from vectorsearch.evaluation.reading.files import numbered_lines, told_encoding
+from vectorsearch.evaluation.reading.files import with_blank_lines
 from vectorsearch.evaluation.reading.sgml import TAG, Element, elements, is_html, plain, unhidden
 from vectorsearch.evaluation.reading.topic_fields import NAMES, Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 _HOLDERS = ("top", "topic", "doc", "query")
@@ -30,18 +30,15 @@ _FIELD_WORD = {
 }
 
 
-def read_elements(path: Path) -> tuple[list[Topic], list[str]]:
-    """Return the topics of a file of elements, and what should be known of it.
+def read_elements(path: Path, lines: Sequence[tuple[int, str]]) -> list[Topic]:
+    """Return the topics of a file of elements.
 
     Raises:
         InvalidInput: there is none, one is malformed, or text stands between them; the message names the line.
     """
-    other: list[int] = []
-    lines = list(numbered_lines(path, lenient=other.append))
-    notes = told_encoding(path, other)
     if _NUMBERED.match(lines[0][1]):
-        return [_numbered(path, number, line) for number, line in lines], notes
-    text = unhidden(_with_blank_lines(lines))
+        return [_numbered(path, number, line) for number, line in lines]
+    text = unhidden("\n".join(with_blank_lines(lines)))
     breaks = [found.start() for found in re.finditer("\n", text)]
 
     def line_of(offset: int) -> int:
@@ -58,7 +55,7 @@ def read_elements(path: Path) -> tuple[list[Topic], list[str]]:
         topics.append(_topic(path, each, line_of(each.start)))
         past = each.stop
     _refuse_text_between(path, text, past, len(text), line_of)
-    return topics, notes
+    return topics
 
 
 def _topic(path: Path, holder: Element, line: int) -> Topic:
@@ -132,12 +129,3 @@ def _refuse_text_between(path: Path, text: str, start: int, stop: int, line_of: 
         raise InvalidInput(
             f"{path}, line {line}: {' '.join(words.split())[:60]!r} is in no topic: is a start tag missing?"
         )
-
-
-def _with_blank_lines(lines: list[tuple[int, str]]) -> str:
-    """Return the text with the blank lines that were left out, so that places in it have their numbers."""
-    text: list[str] = []
-    for number, line in lines:
-        text += [""] * (number - 1 - len(text))
-        text.append(line)
-    return "\n".join(text)

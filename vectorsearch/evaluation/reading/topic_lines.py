@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from backends.errors import InvalidInput
-from vectorsearch.evaluation.reading.files import BLANK, numbered_lines, told_encoding
+from vectorsearch.evaluation.reading.files import BLANK
 from vectorsearch.evaluation.reading.rows import QUERY_IDS, is_header, split_row
 from vectorsearch.evaluation.reading.topic_fields import NAMES, Topic
 
@@ -20,22 +21,15 @@ _SEVERAL = 2
 _PRIORITIES = frozenset("1234")
 _EXPECTED = "a query's id and its text: give them as TSV, `id:text`, JSON lines of id and text, or TREC topics"
 
-Lines = list[tuple[int, str]]
+Numbered = Sequence[tuple[int, str]]
 
 
-def read_lines(path: Path) -> tuple[list[Topic], list[str]]:
+def read_lines(path: Path, lines: Numbered) -> tuple[list[Topic], list[str]]:
     """Return the topics of a file of lines, and what should be known of it.
 
     Raises:
         InvalidInput: it is of no known kind, or a line isn't like the others; the message names the line.
     """
-    other: list[int] = []
-    lines = list(numbered_lines(path, lenient=other.append))
-    topics, notes = _read(path, lines) if lines else ([], [])
-    return topics, [*told_encoding(path, other), *notes]
-
-
-def _read(path: Path, lines: Lines) -> tuple[list[Topic], list[str]]:
     first = lines[0][1]
     for separator in ("\t", ","):
         header = split_row(first, separator)
@@ -52,7 +46,7 @@ def _read(path: Path, lines: Lines) -> tuple[list[Topic], list[str]]:
     return _with_colons(path, lines)
 
 
-def _with_header(path: Path, lines: Lines, header: list[str], separator: str) -> list[Topic]:
+def _with_header(path: Path, lines: Numbered, header: list[str], separator: str) -> list[Topic]:
     id_column = next(header.index(name) for name in QUERY_IDS if name in header)
     topics = []
     for number, line in lines[1:]:
@@ -64,7 +58,7 @@ def _with_header(path: Path, lines: Lines, header: list[str], separator: str) ->
     return topics
 
 
-def _tabbed(path: Path, lines: Lines) -> tuple[list[Topic], list[str]]:
+def _tabbed(path: Path, lines: Numbered) -> tuple[list[Topic], list[str]]:
     rows = [(number, line.rstrip(BLANK).split("\t")) for number, line in lines]
     if all(len(columns) > _SEVERAL for _, columns in rows):
         raise InvalidInput(
@@ -81,7 +75,7 @@ def _tabbed(path: Path, lines: Lines) -> tuple[list[Topic], list[str]]:
     return topics, [f"{path.name}: {tabs} texts hold a tab, read as a blank"] if tabs else []
 
 
-def _with_colons(path: Path, lines: Lines) -> tuple[list[Topic], list[str]]:
+def _with_colons(path: Path, lines: Numbered) -> tuple[list[Topic], list[str]]:
     split = [(number, line.split(":")) for number, line in lines]
     # The Million Query track of 2009 writes id:priority:text.
     with_priority = all(len(parts) > _SEVERAL and parts[1].strip() in _PRIORITIES for _, parts in split)

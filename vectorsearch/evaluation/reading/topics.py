@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backends.errors import InvalidInput
-from vectorsearch.evaluation.reading.files import numbered_lines, shown
+from vectorsearch.evaluation.reading.files import Lines, numbered_lines, only_utf8, shown, told_encoding
 from vectorsearch.evaluation.reading.rows import QUERY_IDS, json_rows, row_id
 from vectorsearch.evaluation.reading.smart import MARK, smart_records
 from vectorsearch.evaluation.reading.topic_elements import read_elements
@@ -61,19 +61,24 @@ def read_topics(path: str | Path, *, field: str | None = None) -> TopicFile:
 
 
 def _read(path: Path) -> tuple[list[Topic], list[str]]:
-    _, first = next(numbered_lines(path, lenient=lambda _: None), (1, ""))
-    start = first.lstrip()
-    if start.startswith("<"):
-        return read_elements(path)
+    other: list[int] = []
+    lines = list(numbered_lines(path, lenient=other.append))  # once: it may be a pipe
+    start = lines[0][1].lstrip() if lines else ""
+    notes: list[str] = []
     if start.startswith(("{", "[")):
-        return list(_of_json(path)), []
-    if start.startswith(MARK):
-        return [Topic(line, name, {"text": fields.get("W", "")}) for line, name, fields in smart_records(path)], []
-    return read_lines(path)
+        topics = list(_of_json(path, only_utf8(path, lines, other)))
+    elif start.startswith("<"):
+        topics = read_elements(path, lines)
+    elif start.startswith(MARK):
+        records = smart_records(path, lines)
+        topics = [Topic(line, name, {"text": fields.get("W", "")}) for line, name, fields in records]
+    else:
+        topics, notes = read_lines(path, lines) if lines else ([], [])
+    return topics, [*told_encoding(path, other), *notes]
 
 
-def _of_json(path: Path) -> Iterator[Topic]:
-    for number, row in json_rows(path):
+def _of_json(path: Path, lines: Lines) -> Iterator[Topic]:
+    for number, row in json_rows(path, lines):
         try:
             _refuse_conversation(row)
             name = row_id(row, QUERY_IDS, "query")

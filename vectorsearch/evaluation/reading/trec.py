@@ -7,12 +7,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from backends.errors import InvalidInput
-from vectorsearch.evaluation.reading.files import numbered_lines, told_encoding
 from vectorsearch.evaluation.reading.sgml import TAG, elements, is_html, plain, unhidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from vectorsearch.evaluation.reading.files import Lines
 
 _DOC = re.compile(r"""<(/?)doc((?:\s+[\w:.-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*)\s*>""", re.IGNORECASE)
 _ID_ATTRIBUTE = re.compile(r"""\s(?:docno|docid|id)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""", re.IGNORECASE)
@@ -30,9 +31,9 @@ class TrecFile:
     document but id and title where there is none.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lines: Lines) -> None:
         self._path = path
-        self._other: list[int] = []
+        self._lines = lines
         self._left_out: Counter[str] = Counter()
         self._empty = 0
 
@@ -45,7 +46,7 @@ class TrecFile:
         """
         held: list[str] | None = None
         attributes, begun = "", 0
-        for number, line in numbered_lines(self._path, lenient=self._other.append):
+        for number, line in self._lines:
             past = 0
             for tag in _DOC.finditer(line):
                 before, past = line[past : tag.start()], tag.end()
@@ -68,7 +69,7 @@ class TrecFile:
 
     def notes(self) -> list[str]:
         """Return what should be known of the file, when it has been read."""
-        notes = told_encoding(self._path, self._other)
+        notes = []
         if self._left_out:
             names = ", ".join(f"{name.upper()} {count:,}" for name, count in self._left_out.most_common(8))
             notes.append(f"{self._path.name}: beside title and text there are, and are left out: {names}")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backends.errors import InvalidInput
-from vectorsearch.evaluation.reading.documents import DocumentFile
+from vectorsearch.evaluation.reading.documents import read_documents
 from vectorsearch.evaluation.reading.judgments import read_judgments
+from vectorsearch.evaluation.reading.sgml import TAG
 from vectorsearch.evaluation.reading.topics import read_topics
 from vectorsearch.evaluation.runs import read_run
 
@@ -29,9 +30,9 @@ FILES = {
     "JSON topics": (read_topics, [f'{{"_id": "q{i}", "text": "words of {i}"}}' for i in range(N)]),
     "classic topics": (read_topics, [f"<top><num> Number: q{i}<title>words of {i}</top>" for i in range(N)]),
     "XML topics": (read_topics, [f'<topic number="q{i}"><query>words of {i}</query></topic>' for i in range(N)]),
-    "SGML documents": (DocumentFile, [f"<DOC><DOCNO>d{i}</DOCNO><TEXT>words of {i}</TEXT></DOC>" for i in range(N)]),
-    "TSV documents": (DocumentFile, [f"d{i}\twords of {i}" for i in range(N)]),
-    "JSON documents": (DocumentFile, [f'{{"_id": "d{i}", "text": "words of {i}"}}' for i in range(N)]),
+    "SGML documents": (read_documents, [f"<DOC><DOCNO>d{i}</DOCNO><TEXT>words of {i}</TEXT></DOC>" for i in range(N)]),
+    "TSV documents": (read_documents, [f"d{i}\twords of {i}" for i in range(N)]),
+    "JSON documents": (read_documents, [f'{{"_id": "d{i}", "text": "words of {i}"}}' for i in range(N)]),
 }
 _CHARACTERS = "<>/\"'{}[]:,# \t0aé\ufeff\u2028\x1c\xa0"
 
@@ -49,9 +50,10 @@ def entries(read: Callable, path: Path) -> tuple[int, tuple[str, ...]]:
 
     An entry is a judgment, a document of a run, a query or a document.
     """
+    if read is read_documents:
+        notes: list[str] = []
+        return sum(1 for _ in read_documents([path], notes)), tuple(notes)
     found = read(path)
-    if isinstance(found, DocumentFile):
-        return len({document["_id"] for _, document in found}), tuple(found.notes)
     nested = getattr(found, "grades", None) or getattr(found, "rankings", None)
     return sum(map(len, nested.values())) if nested else len(found.texts), found.notes
 
@@ -69,7 +71,8 @@ def try_damage(kind: str, seed: int, folder: Path) -> None:
     except InvalidInput as error:
         told = str(error)
     else:
-        blank = not changed.strip(" \t\r\n\f\v") and "query-id" not in lines[at]
+        # What is left may be white space, or a tag between elements, as a root's is.
+        blank = not TAG.sub("", changed).split() and "query-id" not in lines[at]
         said = any("comments" in note or "come twice" in note for note in notes)
         assert count >= N - blank or said, (changed, count, notes)
         return
@@ -86,6 +89,6 @@ def test_no_line_is_passed_over_when_one_is_damaged(tmp_path: Path, kind: str) -
 @pytest.mark.deep
 @pytest.mark.parametrize("kind", FILES)
 def test_no_line_is_passed_over_when_many_are_damaged(tmp_path: Path, kind: str) -> None:
-    """The same, ten thousand times."""
-    for seed in range(10_000):
+    """The same, three thousand times."""
+    for seed in range(3_000):
         try_damage(kind, seed, tmp_path)

@@ -120,8 +120,8 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     file = DocumentFile(tmp_path / "docs")
     assert [document["text"] for _, document in file] == ["café"]
     assert file.notes == [
-        "docs: 1 lines aren't UTF-8, the first is line 1: read as Windows-1252",
         "docs: beside title and text there are, and are left out: DATE 1, TEXT IN NO ELEMENT 1",
+        "docs: 1 lines aren't UTF-8, the first is line 1: read as Windows-1252",
     ]
 
 

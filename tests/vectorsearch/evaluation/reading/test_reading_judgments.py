@@ -67,7 +67,7 @@ def test_ids_hold_blanks_only_when_a_header_says_that_tabs_separate(tmp_path: Pa
         ("q1\td1\t1\nq1\td2\t2\nq1\td3\t3\nq1\td4\t4\n", "looks like a run of MS MARCO"),
         ('{"q1": {"d1": 0.5}}', "not a whole number: 0.5"),
         ('{"q1": {"d1": true}}', "not a whole number: True"),
-        ('{"q1": ["d1"]}', "not {document: grade}"),
+        ('{"q1": ["d1"]}', "not {document: number}"),
         ('{"q1": {"d1": 1},\n "q1": {"d2": 1}}', "'q1' comes twice"),
         ('{"q1": {"d1": 1}', "line 1: not JSON"),
     ],
