@@ -46,7 +46,7 @@ _BULK_HEAP_NBYTES = 60_000_000
 _BULK_ROWS = 10_000
 _OPEN_NBYTES = 270_000  # an open index of a thousand documents, its thread included, as measured
 _DOCUMENT_NBYTES = 250  # in memory nobody tells
-_FIELDS_VERSION = 4  # raised with the schema: indexes made with another are built again
+_FIELDS_VERSION = 5  # raised with the schema: indexes made with another are built again
 _DEAD_SHARE = 0.1  # deleted documents count in the idf until they are merged away, which the binding can't ask for
 _LOCKS = (".tantivy-writer.lock", ".tantivy-meta.lock")
 _DELETED_AT_ONCE = 1000
@@ -275,9 +275,6 @@ class TantivyIndex:
         document = tantivy.Document()
         document.add_unsigned("row", text.row)
         document.add_unsigned("mark", text.mark)
-        document.add_text("body", " ".join(self._analyzer.words(text.text)))
-        if text.title:
-            document.add_text("title", " ".join(self._analyzer.words(text.title)))
         for name, value in (("body", text.text), ("title", text.title)):
             words = self._analyzer.words(value) if value else []
             document.add_unsigned(LENGTHS[name], len(words))
