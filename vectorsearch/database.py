@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from backends.errors import InvalidInput
 from rerank import ScoreCache
 from vectorsearch.documents import as_id
+from vectorsearch.index.bm25 import BM25
 from vectorsearch.place import local_folder
 from vectorsearch.reindex import reindex
 from vectorsearch.rerankers import RerankerDesk
@@ -86,6 +87,11 @@ class Database(Searching, Tenancy):
     def language(self) -> str | None:
         """Return the language whose stemming and stop words count; None for words as they are written."""
         return self._collection.settings.language
+
+    @property
+    def bm25(self) -> BM25:
+        """Return the constants of lexical scores, where a search names no others."""
+        return BM25(self._collection.settings.k1, self._collection.settings.b)
 
     def embedder_choice(self, workload: Workload = "query") -> Choice | None:
         """Return which backends run the embedder, the first one first, and why; None if there is no embedder.

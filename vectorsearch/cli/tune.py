@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 HELP = """Learn from judged queries how a database, or a tenant's, is best searched, and make that its default.
 
-Tried are several fusions and weights of words and vectors, and with --rerank several depths and blends. The choice is
-made on some of the queries and measured on the others, by cross-validation, ten times over: that figure, and not the
-best of many, is what new queries can expect. Only if it is significantly better than what a search does now, by a
-paired test, it is stored; searches that don't say otherwise then use it, and [bold]search --explain[/] says where it
-comes from.
+Tried are several fusions and weights of words and vectors, BM25's k1 and b, and with --rerank several depths and
+blends. The choice is made on some of the queries and measured on the others, by cross-validation, ten times over: that
+figure, and not the best of many, is what new queries can expect. Only if it is significantly better than what a search
+does now, by a paired test, it is stored; searches that don't say otherwise then use it, and [bold]search --explain[/]
+says where it comes from. k1 and b are tried with the present fusion: run it again to learn the fusion for new ones.
 
 The models answer once for each query and text, and what they said is remembered.
 

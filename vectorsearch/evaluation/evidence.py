@@ -5,7 +5,7 @@ The order is made by the functions that a search uses, so it is the one that the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,23 +22,36 @@ if TYPE_CHECKING:
     from vectorsearch.query.request import RetrieverKind
     from vectorsearch.types import Candidates
 
+    Constants = tuple[float | None, float | None]  # k1 and b, None for the database's
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What is known of n documents for one query.
 
     `doc_ids` are in the order in which the documents were stored, and rows in `lists` are positions in it, so that ties
-    are broken as in a search. `rerank` is float32[n], NaN for what the reranker hasn't read.
+    are broken as in a search. `rerank` is float32[n], NaN for what the reranker hasn't read. `by_constants` are the
+    lists of words by other constants of BM25 than the database's own.
     """
 
     doc_ids: tuple[str, ...]
     lists: Mapping[RetrieverKind, Candidates]
     rerank: NDArray[np.float32]
+    by_constants: Mapping[Constants, Candidates] = field(default_factory=dict)
+
+
+def constants_of(setting: SearchDefaults) -> Constants | None:
+    """Return the constants of BM25 that a setting names; None for the database's own."""
+    return None if setting.k1 is None and setting.b is None else (setting.k1, setting.b)
 
 
 def fused(evidence: Evidence, setting: SearchDefaults) -> Candidates:
     """Return the lists as one, as the setting fuses them; a single list stays as it is."""
-    lists = list(evidence.lists.values())
+    constants = constants_of(setting)
+    named = dict(evidence.lists)
+    if constants is not None:
+        named["lexical"] = evidence.by_constants[constants]
+    lists = list(named.values())
     if len(lists) == 1:
         return lists[0]
     weights = [setting.weights.get(kind, 1.0) for kind in evidence.lists]
@@ -63,7 +76,7 @@ def rank(evidence: Evidence, setting: SearchDefaults) -> tuple[str, ...]:
 
 def fusion_of(setting: SearchDefaults) -> tuple[object, ...]:
     """Return what two settings have in common that fuse alike."""
-    return setting.fusion, setting.rrf_k, tuple(sorted(setting.weights.items()))
+    return setting.fusion, setting.rrf_k, tuple(sorted(setting.weights.items())), constants_of(setting)
 
 
 def rows_to_read(evidence: Evidence, settings: Iterable[SearchDefaults]) -> list[int]:

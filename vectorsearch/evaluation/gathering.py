@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from backends import catalogue
-from vectorsearch.evaluation.evidence import Evidence, rows_to_read
+from vectorsearch.evaluation.evidence import Evidence, constants_of, rows_to_read
 from vectorsearch.evaluation.journal import Subject, append_line, read_lines
 from vectorsearch.evaluation.systems import System
 from vectorsearch.query.plan import FUSION_DEPTH
@@ -20,15 +21,16 @@ if TYPE_CHECKING:
 
     from vectorsearch.database import Database
     from vectorsearch.defaults import SearchDefaults
+    from vectorsearch.evaluation.evidence import Constants
     from vectorsearch.query.request import RetrieverKind
     from vectorsearch.types import Mode
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """Scores by document id, of each retriever, best first, and of the reranker."""
+    """Scores by document id, best first: of each retriever and of words by other constants, and of the reranker."""
 
-    lists: Mapping[RetrieverKind, Mapping[str, float]]
+    lists: dict[str, dict[str, float]] = field(default_factory=dict)
     rerank: dict[str, float] = field(default_factory=dict)
 
 
@@ -51,25 +53,32 @@ def gather(
     """
     reranker = next((setting.rerank for setting in settings if setting.rerank is not None), None)
     kinds: tuple[RetrieverKind, ...] = ("lexical", "dense") if db.embedder is not None else ("lexical",)
+    systems = {kind: System(mode=kind, k=FUSION_DEPTH) for kind in kinds} | {
+        _named(constants): System(mode="lexical", k=FUSION_DEPTH, k1=constants[0], b=constants[1])
+        for constants in _constants(settings)
+    }
     db.refresh()
     path = _path(db, reranker) if cache else None
     said = _remembered(path)
     for done, text in enumerate(queries.values(), 1):
-        if text not in said:
-            said[text] = _Said({kind: _found(db, text, kind) for kind in kinds})
-            _remember(path, text, lists=said[text].lists)
+        known = said.setdefault(text, _Said())
+        asked = {name: _found(db, text, system) for name, system in systems.items() if name not in known.lists}
+        if asked:
+            known.lists.update(asked)
+            _remember(path, text, lists=asked)
         progress("searching", done, len(queries))
     places = _places(db, (said[text] for text in queries.values()))
     evidence = {}
     for done, (query_id, text) in enumerate(queries.items(), 1):
-        known = _evidence(said[text], places)
-        unread = [known.doc_ids[row] for row in rows_to_read(known, settings)]
+        evidence_of = partial(_evidence, said[text], places, kinds, _constants(settings))
+        known_now = evidence_of()
+        unread = [known_now.doc_ids[row] for row in rows_to_read(known_now, settings)]
         if unread and reranker is not None:
             scores = dict(zip(unread, _scores(db, text, unread, reranker), strict=True))
             said[text].rerank.update(scores)
             _remember(path, text, rerank=scores)
-            known = _evidence(said[text], places)
-        evidence[query_id] = known
+            known_now = evidence_of()
+        evidence[query_id] = known_now
         if reranker is not None:
             progress("reranking", done, len(queries))
     return evidence
@@ -86,7 +95,7 @@ def _remembered(path: Path | None) -> dict[str, _Said]:
     said: dict[str, _Said] = {}
     for line in read_lines(path) if path is not None else ():
         if "lists" in line:
-            said.setdefault(line["query"], _Said(line["lists"]))
+            said.setdefault(line["query"], _Said()).lists.update(line["lists"])
         elif line["query"] in said:
             said[line["query"]].rerank.update(line["rerank"])
     return said
@@ -97,9 +106,17 @@ def _remember(path: Path | None, query: str, **values: Any) -> None:  # noqa: AN
         append_line(path, {"query": query, **values})
 
 
-def _found(db: Database, query: str, kind: RetrieverKind) -> dict[str, float]:
-    result = System(mode=kind, k=FUSION_DEPTH).search(db, query)
-    return {hit.id: hit.score for hit in result}
+def _constants(settings: Iterable[SearchDefaults]) -> list[Constants]:
+    """Return the constants of BM25 that the settings name, each once."""
+    return list(dict.fromkeys(each for each in map(constants_of, settings) if each is not None))
+
+
+def _named(constants: Constants) -> str:
+    return f"lexical, k1={constants[0]}, b={constants[1]}"
+
+
+def _found(db: Database, query: str, system: System) -> dict[str, float]:
+    return {hit.id: hit.score for hit in system.search(db, query)}
 
 
 def _scores(db: Database, query: str, doc_ids: Iterable[str], reranker: str) -> list[float]:
@@ -114,15 +131,17 @@ def _places(db: Database, said: Iterable[_Said]) -> dict[str, int]:
     return {document.id: place for place, document in enumerate(db.iter()) if document.id in wanted}
 
 
-def _evidence(said: _Said, places: Mapping[str, int]) -> Evidence:
+def _evidence(
+    said: _Said, places: Mapping[str, int], kinds: Iterable[RetrieverKind], constants: Iterable[Constants]
+) -> Evidence:
     doc_ids = sorted({doc_id for found in said.lists.values() for doc_id in found}, key=places.__getitem__)
     row_of = {doc_id: row for row, doc_id in enumerate(doc_ids)}
-    lists = {
-        kind: Candidates(
-            np.array([row_of[doc_id] for doc_id in found], dtype=np.int64),
-            np.array(list(found.values()), dtype=np.float32),
-        )
-        for kind, found in said.lists.items()
-    }
+
+    def listed(name: str) -> Candidates:
+        found = said.lists[name]
+        rows = np.array([row_of[doc_id] for doc_id in found], dtype=np.int64)
+        return Candidates(rows, np.array(list(found.values()), dtype=np.float32))
+
     rerank = np.array([said.rerank.get(doc_id, np.nan) for doc_id in doc_ids], dtype=np.float32)
-    return Evidence(tuple(doc_ids), lists, rerank)
+    by_constants = {each: listed(_named(each)) for each in constants}
+    return Evidence(tuple(doc_ids), {kind: listed(kind) for kind in kinds}, rerank, by_constants)

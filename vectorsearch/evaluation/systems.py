@@ -51,6 +51,8 @@ class System:
     fusion: str | None = None
     rrf_k: float | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
+    k1: float | None = None
+    b: float | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
@@ -188,7 +190,7 @@ def _system(options: Mapping[str, Any], label: str) -> System:
     for key in values:
         if key not in known and key not in _SPEC:
             raise InvalidInput(f"{label}: {key!r} is no option: use {', '.join([*known, *_SHORT, *_SPEC])}")
-    for key, kind in (("k", int), ("rrf_k", float)):
+    for key, kind in (("k", int), ("rrf_k", float), ("k1", float), ("b", float)):
         if key in values:
             values[key] = _number(values[key], kind, f"{label}: {key}")
     return System(**_reranked(values, label))

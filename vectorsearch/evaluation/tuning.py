@@ -1,4 +1,4 @@
-"""Learn from judged queries how a database is best searched: fusion, weights, rerank depth and blend."""
+"""Learn from judged queries how a database is best searched: fusion, weights, BM25, rerank depth and blend."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ MEASURE = "nDCG@10"
 
 _DENSE_WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7)
 _FUSIONS: tuple[tuple[Fusion, float], ...] = (("rrf", 60.0), ("rrf", 10.0), ("minmax", 60.0), ("zscore", 60.0))
+_K1, _B = (0.6, 0.9, 1.2, 1.8), (0.3, 0.5, 0.75, 0.9)
 _DEPTHS = (10, 20)  # below the deepest
 _BLENDS = (0.2, 0.35, 0.5, 0.65, 0.8, None)
 
@@ -108,7 +109,7 @@ def tune(
 
     Raises:
         MissingExtra: ir-measures or scipy is not installed.
-        InvalidInput: there is nothing to choose between, or an argument can't be used.
+        InvalidInput: an argument can't be used.
         UnknownModel: there is no such reranker.
         ReadOnlyDatabase: the result can't be stored.
         VectorSearchError: a stage failed, or was left out.
@@ -167,14 +168,25 @@ def _settings(db: Database, present: SearchDefaults, rerank: str | None, depth: 
         )
     if not 1 <= depth <= FUSION_DEPTH:
         raise InvalidInput(f"depth is {depth}: a reranker can read from 1 to {FUSION_DEPTH} hits here")
-    settings = [present, *(each for each in candidates(db, rerank, depth) if each != present)]
-    if len(settings) == 1:
-        raise InvalidInput("there is no embedder and no reranker, so there is one way to search: name a reranker")
-    return settings
+    return [present, *(each for each in candidates(db, rerank, depth, present) if each != present)]
 
 
-def candidates(db: Database, rerank: str | None, depth: int) -> list[SearchDefaults]:
-    """Return the ways to search that are tried: each fusion alone, and with the reranker at each depth and blend."""
+def candidates(
+    db: Database, rerank: str | None, depth: int, present: SearchDefaults | None = None
+) -> list[SearchDefaults]:
+    """Return the ways to search that are tried.
+
+    These are each fusion, alone and with the reranker at each depth and blend; and, as it is searched at present, other
+    constants of BM25. Not all of one with all of the other: a second run learns the other from what the first found.
+    """
+    present = present or built_in(db.embedder)
+    own = db.bm25
+    now = (own.k1 if present.k1 is None else present.k1, own.b if present.b is None else present.b)
+    words = [replace(present, k1=k1, b=b) for k1, b in product(_K1, _B) if (k1, b) != now]
+    return [replace(each, k1=present.k1, b=present.b) for each in _fusions(db, rerank, depth)] + words
+
+
+def _fusions(db: Database, rerank: str | None, depth: int) -> list[SearchDefaults]:
     plain = [built_in(db.embedder)]
     if db.embedder is not None:
         weights = [{} if dense == 0.5 else {"lexical": round(1 - dense, 2), "dense": dense} for dense in _DENSE_WEIGHTS]  # noqa: PLR2004 -- equal weights are the built-in ones

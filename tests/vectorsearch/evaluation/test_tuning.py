@@ -15,6 +15,7 @@ from vectorsearch.evaluation import gathering, tune
 from vectorsearch.evaluation.cross_validation import choose, cross_validate
 from vectorsearch.evaluation.evidence import rank
 from vectorsearch.evaluation.gathering import gather
+from vectorsearch.evaluation.systems import parse_system
 from vectorsearch.evaluation.topics import Topics
 from vectorsearch.evaluation.tuning import candidates
 from vectorsearch.storage.errors import ReadOnlyDatabase
@@ -161,17 +162,46 @@ def test_asking_goes_on_where_it_stopped(db: vs.Database, monkeypatch: pytest.Mo
 
 
 def test_words_alone_are_tuned_with_a_reranker(open_database: Callable[..., vs.Database]) -> None:
-    """Without an embedder there is one list, and only depth and blend to choose; without a reranker nothing."""
+    """Without an embedder there are BM25's constants, depth and blend to choose; without a reranker BM25's alone."""
     db = open_database(embed=None)
     db.add(
         [{"id": f"d{i}", "text": f"{a} {b}"} for i, (a, b) in enumerate(zip(WORDS * 3, WORDS[1:] * 4, strict=False))]
     )
     queries = dict(list(QUERIES.items())[:8])
     judged = Topics(queries, {query: {"d1": 1} for query in queries})
-    assert len(candidates(db, "test-reranker", 50)) == 19
-    assert tune(db, judged, rerank="test-reranker", folds=2).settings == 19
-    with pytest.raises(InvalidInput, match="one way to search"):
-        tune(db, judged)
+    assert len(candidates(db, "test-reranker", 50)) == 19 + 15
+    assert tune(db, judged, rerank="test-reranker", folds=2).settings == 19 + 15
+    assert tune(db, judged, folds=2).settings == 1 + 15
+
+
+def test_constants_of_bm25_are_found_and_used_when_they_are_better(open_database: Callable[..., vs.Database]) -> None:
+    """F9: what made the judgments wins on held-out queries and is stored; a search that names constants has its own."""
+    rng = random.Random(7)  # noqa: S311 -- data, no secret
+    db = open_database(embed=None)
+    db.add({"id": f"d{i}", "text": " ".join(rng.choices(WORDS, k=rng.randint(2, 60)))} for i in range(150))
+    truth = SearchDefaults(k1=1.8, b=0.3)
+    judged = judged_by(db, truth)
+    found = tune(db, judged)
+    assert found.stored
+    assert (found.chosen.k1, found.chosen.b) == (1.8, 0.3)
+    assert "BM25 with k1=1.8 b=0.3" in str(db.defaults)
+    text = judged.queries["q3"]
+    tuned = [hit.score for hit in db.search(text)]
+    assert tuned == [hit.score for hit in db.search(text, k1=1.8, b=0.3)]
+    assert tuned != [hit.score for hit in db.search(text, k1=1.2, b=0.75)]
+    again = tune(db, judged)
+    assert again.present == found.chosen
+    assert not again.stored
+    db.defaults = None
+    assert [hit.score for hit in db.search(text)] == [hit.score for hit in db.search(text, k1=1.2, b=0.75)]
+
+
+def test_a_system_names_constants_of_bm25_when_it_is_a_line() -> None:
+    """F9: k1 and b are options of a system, as of a search."""
+    system = parse_system("mine: mode=lexical k1=0.9 b=0.4")
+    assert (system.k1, system.b, system.options["k1"]) == (0.9, 0.4, 0.9)
+    with pytest.raises(InvalidInput, match="k1"):
+        parse_system("mode=lexical k1=many")
 
 
 def test_what_can_not_work_is_said_before_anything_is_asked(
