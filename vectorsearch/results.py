@@ -150,12 +150,12 @@ class SearchResult(Sequence[Hit]):
         }
 
     def to_trec(self, query_id: str, *, tag: str = "vectorsearch") -> str:
-        """Return TREC run lines; see `format_trec`.
+        """Return TREC run lines with the hits' scores; see `format_trec`.
 
         Raises:
             InvalidInput: an id or the tag can't stand in such a line.
         """
-        return format_trec(query_id, [hit.id for hit in self.hits], tag=tag)
+        return format_trec(query_id, [hit.id for hit in self.hits], tag=tag, scores=[hit.score for hit in self.hits])
 
     def to_pandas(self) -> Any:  # noqa: ANN401 -- a pandas.DataFrame; pandas is optional and untyped here
         """Return a DataFrame with a row for each hit.

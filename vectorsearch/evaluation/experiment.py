@@ -10,7 +10,7 @@ from vectorsearch.evaluation.answers import ask
 from vectorsearch.evaluation.comparison import compare, resolve_baseline
 from vectorsearch.evaluation.journal import Subject
 from vectorsearch.evaluation.metrics import MEASURES, canonical_names, deepest_cutoff, require_ir_measures
-from vectorsearch.evaluation.oddities import missing_documents, odd_judgments, queries_are_documents
+from vectorsearch.evaluation.oddities import missing_documents, nothing_found, odd_judgments, queries_are_documents
 from vectorsearch.evaluation.report.changes import shown_documents
 from vectorsearch.evaluation.results import ExperimentResult, means, summarise
 from vectorsearch.evaluation.significance import require_scipy_stats
@@ -119,7 +119,7 @@ class Experiment:
             systems=results,
             comparison=comparison,
             texts={document.id: (document.title, document.text) for document in shown if document},
-            notes=notes,
+            notes=(*notes, *nothing_found(result.metrics.values() for result in results)),
         )
 
     def _notes(self) -> tuple[str, ...]:

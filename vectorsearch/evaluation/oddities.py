@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     Grades = Mapping[str, Mapping[str, int]]
 
+_BEST, _HARDLY = 10, 0.01  # where one answer a query is judged, as in MS MARCO, bad systems have three in a hundred
 SAME_SHARE = 0.9  # of the queries with a document's id, those that have its text too: then each is that document
 
 
@@ -74,12 +75,30 @@ def nothing_in_common(name: str, rankings: Mapping[str, Sequence[str]], qrels: G
 
 def odd_run(name: str, rankings: Mapping[str, Sequence[str]], qrels: Grades) -> Iterator[str]:
     """Yield what is to be said of a run beside the judgments."""
-    if told := nothing_in_common(name, rankings, qrels):
+    if (told := nothing_in_common(name, rankings, qrels)) or (told := _hardly_judged(name, rankings, qrels)):
         yield told
     if missing := len(qrels.keys() - rankings.keys()):
         yield f"{name} has no results for {missing:,} of {len(qrels):,} judged queries: they count as 0"
     if unjudged := len(rankings.keys() - qrels.keys()):
         yield f"{name} has results for {unjudged:,} queries without judgments: they are left out"
+
+
+def _hardly_judged(name: str, rankings: Mapping[str, Sequence[str]], qrels: Grades) -> str | None:
+    best = [(query, document) for query in qrels for document in rankings.get(query, ())[:_BEST]]
+    judged = sum(document in qrels[query] for query, document in best)
+    if judged >= _HARDLY * len(best):
+        return None
+    return (
+        f"{judged:,} of {len(best):,} results among the best {_BEST} of {name} are judged: are these the judgments of "
+        "its collection?"
+    )
+
+
+def nothing_found(values: Iterable[Iterable[float]]) -> list[str]:
+    """Return what is to be said where each of the values, a system's figures each, is 0."""
+    if any(value for of_system in values for value in of_system):
+        return []
+    return ["nothing relevant was found, so every figure is 0: are documents, queries and judgments of one collection?"]
 
 
 def queries_are_documents(queries: Mapping[str, str], texts_of: Callable[[str], Collection[str]]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from backends.errors import MissingExtra
 from vectorsearch.evaluation.comparison import compare
 from vectorsearch.evaluation.metrics import MEASURES
-from vectorsearch.evaluation.oddities import odd_judgments, odd_run, without_own
+from vectorsearch.evaluation.oddities import nothing_found, odd_judgments, odd_run, without_own
 from vectorsearch.evaluation.report import write_report
 from vectorsearch.evaluation.report.changes import shown_documents
 from vectorsearch.evaluation.tables import markdown_table
@@ -184,15 +184,21 @@ def judge(
     odd = [*notes, *odd_judgments(qrels)] if qrels else []
     for name, run in rankings.items():
         odd += odd_run(name, run, qrels) if qrels else []
-        if own := without_own(run)[1]:
-            where = f"{name} has {own:,} queries' own ids among their results"
-            odd.append(f"{where}: they are left out" if ignore_identical_ids else where)
+        own = without_own(run)[1]
+        if own and ignore_identical_ids:
+            odd.append(f"{name} has the document of {own:,} queries' own ids among their results: it is left out")
+        elif own > len(run) / 2:
+            odd.append(
+                f"{name} has the document of {own:,} queries' own ids among their results: if queries are documents, "
+                "leave it out (--ignore-identical-ids)"
+            )
     if ignore_identical_ids:
         rankings = {name: without_own(run)[0] for name, run in rankings.items()}
     comparison = compare(rankings, qrels, measures=measures, baseline=baseline)
     systems = tuple(
         SystemResult(name=name, rankings=run, metrics=means(comparison, name)) for name, run in rankings.items()
     )
+    odd += nothing_found(system.metrics.values() for system in systems)
     return ExperimentResult(collection, None, queries or {}, qrels, systems, comparison, notes=tuple(odd))
 
 

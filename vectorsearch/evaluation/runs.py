@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backends.errors import InvalidInput
-from vectorsearch.evaluation.reading.files import BLANK, ENDINGS, Lines, numbered_lines, shown
+from vectorsearch.evaluation.reading.files import ENDINGS, Lines, numbered_lines, shown, split_blank
 from vectorsearch.evaluation.reading.rows import by_query
 from vectorsearch.evaluation.systems import refuse_repeated_names
 
@@ -96,7 +96,7 @@ class _Lines:
 
     def take(self, line: str) -> None:
         """Take a line that isn't blank."""
-        columns = re.split(f"[{BLANK}]+", line.strip(BLANK))
+        columns = split_blank(line)
         if len(columns) not in (_MARCO, _MARCO_SCORED, _TREC):
             raise InvalidInput(f"{len(columns)} columns: {_EXPECTED}")
         if self.width not in (0, len(columns)):

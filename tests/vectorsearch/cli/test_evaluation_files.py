@@ -125,6 +125,27 @@ def test_what_does_not_fit_is_counted(run: Callable, collection: Path, files: Ca
     assert done.json["notes"][2] in compared.json["notes"]
 
 
+def test_figures_of_zero_are_explained(run: Callable, collection: Path, files: Callable[[str, str], Path]) -> None:
+    """Documents and queries that are in common by chance alone give zeros, and a word on it."""
+    found = "nothing relevant was found, so every figure is 0"
+    files("qrels/test.tsv", "q1\ttime.sleep\t1\n")
+    assert found in evaluated(run, collection).stderr
+    compared = run("compare", files("r.trec", RUN), "--qrels", collection / "qrels" / "test.tsv", "--json")
+    notes = " ".join(compared.json["notes"])
+    assert "0 of 1 results among the best 10 of base are judged" in notes
+    assert found in notes
+
+
+def test_own_ids_among_a_runs_results_are_told(run: Callable, files: Callable[[str, str], Path]) -> None:
+    """Without the collection nobody knows whether queries are documents; where most find their own, it is said."""
+    qrels, own = files("q.txt", "a 0 b 1\n"), files("r.trec", "a Q0 a 1 2 x\na Q0 b 2 1 x\n")
+    asked = ("compare", own, "--qrels", qrels, "--measure", "RR", "--json")
+    kept, left_out = run(*asked).json, run(*asked, "--ignore-identical-ids").json
+    assert "if queries are documents, leave it out (--ignore-identical-ids)" in kept["notes"][0]
+    assert left_out["notes"] == ["x has the document of 1 queries' own ids among their results: it is left out"]
+    assert [each["systems"][0]["metrics"]["RR"] for each in (kept, left_out)] == [0.5, 1.0]
+
+
 @pytest.mark.parametrize("same", [0.9, 0.8])
 def test_a_query_that_is_a_document_does_not_find_itself(
     run: Callable, collection: Path, files: Callable[[str, str], Path], same: float

@@ -124,6 +124,11 @@ def parsed_lines(path: Path, parse: Callable[[str], Parsed]) -> Iterator[tuple[i
         yield number, parsed
 
 
+def split_blank(line: str) -> list[str]:
+    """Return the words of a line, separated by what C takes for white space, and by no other."""
+    return [word.decode() for word in line.encode().split()]
+
+
 def with_blank_lines(lines: Lines) -> Iterator[str]:
     """Yield every line, those too that were left out for being blank, so that the n-th has number n."""
     count = 0

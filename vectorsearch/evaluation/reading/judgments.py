@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from backends.errors import InvalidInput
-from vectorsearch.evaluation.reading.files import BLANK, Lines, numbered_lines, shown
+from vectorsearch.evaluation.reading.files import BLANK, Lines, numbered_lines, shown, split_blank
 from vectorsearch.evaluation.reading.rows import by_query
 
 Qrels = dict[str, dict[str, int]]
@@ -80,7 +80,7 @@ class _Reader:
             return
         if not self.width:
             self.separator = "," if "," in line and len(line.split()) == 1 else None
-        columns = line.split(self.separator) if self.separator else re.split(f"[{BLANK}]+", line)
+        columns = line.split(self.separator) if self.separator else split_blank(line)
         if not self.width and (header := _header(line)):
             self.width = len(header)
             self.separator = "\t" if "\t" in line and self.width == _BEIR else self.separator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,10 @@ def by_query(path: Path, lines: Lines) -> dict[str, dict[str, Any]]:
     Raises:
         InvalidInput: it is something else.
     """
-    found = whole_json(path, lines)
+    listed = list(lines)
+    if len(listed) > 1 and all(_is_object(line) for _, line in listed[:2]):
+        raise InvalidInput(f"{path}: is JSON lines, and expected is one JSON object, {{query: {{document: number}}}}")
+    found = whole_json(path, listed)
     for query, numbers in found.items():
         if not isinstance(numbers, dict):
             raise InvalidInput(f"{path}: query {query!r} has {shown(numbers)}, not {{document: number}}")
@@ -125,6 +129,12 @@ def split_row(line: str, separator: str) -> list[str]:
         return next(csv.reader([line]), [])
     except csv.Error:  # a field longer than any that the module reads: no row of a table
         return [line]
+
+
+def _is_object(line: str) -> bool:
+    with suppress(InvalidInput):
+        return bool(json_object(line))
+    return False
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,8 +15,6 @@ TAG = re.compile(
     r"""(?P<attributes>(?:\s+[\w:.-]+(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))?)*)\s*/?>"""
 )
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""")
-_UNSEEN = re.compile(r"<!--.*?-->|<\?.*?\?>", re.DOTALL)
-_LITERAL = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|\w+);")
 _OWN_ENTITIES = {"&blank;": " ", "&hyph;": "-"}  # of TREC's disks, and nobody else's
 _HTML_NAMES = """
@@ -42,10 +39,23 @@ class Element:
 
 def unhidden(text: str) -> str:
     """Return the text without comments and declarations, and with literal (CDATA) sections as the text they are."""
-    text = _LITERAL.sub(lambda found: found[1].replace("<", _HIDDEN_LESS).replace("&", _HIDDEN_AND), text)
-    for unseen in (_UNSEEN, _DOCTYPE):
-        text = unseen.sub(lambda found: "\n" * found[0].count("\n"), text)  # so that lines keep their numbers
-    return text
+    text = _each(text, "<![CDATA[", "]]>", lambda inner: inner.replace("<", _HIDDEN_LESS).replace("&", _HIDDEN_AND))
+    for start, end in (("<!--", "-->"), ("<?", "?>")):
+        text = _each(text, start, end, _only_breaks)
+    return _DOCTYPE.sub(lambda found: _only_breaks(found[0]), text, count=1)
+
+
+def _each(text: str, start: str, end: str, changed: Callable[[str], str]) -> str:
+    """Return the text with what stands between each start and its end changed, and both marks gone."""
+    parts, past = [], 0
+    while (begin := text.find(start, past)) >= 0 and (stop := text.find(end, begin + len(start))) >= 0:
+        parts += [text[past:begin], changed(text[begin + len(start) : stop])]
+        past = stop + len(end)
+    return "".join([*parts, text[past:]])
+
+
+def _only_breaks(text: str) -> str:
+    return "\n" * text.count("\n")  # so that lines keep their numbers
 
 
 def elements(body: str, known: Callable[[str], bool]) -> Iterator[Element]:
@@ -62,7 +72,7 @@ def elements(body: str, known: Callable[[str], bool]) -> Iterator[Element]:
             continue
         start = past = tag.end()
         if not tag[0].endswith("/>"):
-            stop = _end(islice(tags, at + 1, None), name, known)
+            stop = _end((tags[after] for after in range(at + 1, len(tags))), name, known)
             past = len(body) if stop is None else stop
         yield Element(name, _attributes(tag["attributes"]), body[start:past], tag.start(), past)
 

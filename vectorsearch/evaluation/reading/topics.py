@@ -108,7 +108,7 @@ def _chosen(path: Path, topics: Sequence[Topic], field: str | None) -> str:
         if wanted in counts:
             return wanted
         raise InvalidInput(f"{path}: no topic has a {field!r}: they have {', '.join(filter(None, counts)) or 'none'}")
-    for name in ("", *dict.fromkeys(NAMES.values())):
+    for name in (*dict.fromkeys(NAMES.values()), ""):
         if name in counts:
             return name
     raise _no_text(path, topics[0], "text")

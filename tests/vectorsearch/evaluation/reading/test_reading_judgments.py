@@ -70,6 +70,7 @@ def test_ids_hold_blanks_only_when_a_header_says_that_tabs_separate(tmp_path: Pa
         ('{"q1": ["d1"]}', "not {document: number}"),
         ('{"q1": {"d1": 1},\n "q1": {"d2": 1}}', "'q1' comes twice"),
         ('{"q1": {"d1": 1}', "line 1: not JSON"),
+        ('{"_id": "1", "text": "x"}\n{"_id": "2", "text": "y"}\n', "is JSON lines, and expected is one JSON object"),
     ],
 )
 def test_judgments_are_refused_when_they_are_of_another_kind(tmp_path: Path, text: str, told: str) -> None:
