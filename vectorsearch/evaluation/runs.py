@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +93,7 @@ class _Lines:
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
     ranks: dict[str, set[int]] = field(default_factory=dict)
     tags: Counter[str] = field(default_factory=Counter)
+    stated: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
 
     def take(self, line: str) -> None:
         """Take a line that isn't blank."""
@@ -103,9 +104,10 @@ class _Lines:
             raise InvalidInput(f"{len(columns)} columns, and the lines before have {self.width}: {_EXPECTED}")
         self.width = len(columns)
         if self.width == _TREC:
-            query, _, document, _, score, tag = columns
+            query, _, document, rank, score, tag = columns
             self.tags[tag] += 1
             value = _score(score)
+            self.stated.setdefault(query, []).append((rank, value))
         else:
             query, document, rank, *rest = columns
             if document in _FILLERS:
@@ -141,6 +143,11 @@ class _Lines:
         notes = []
         if self.ranks:
             notes.append(f"read as a run of MS MARCO: query, document, rank{', score' * (self.width > _MARCO)}")
+        if against := sum(map(_are_upside_down, self.stated.values())):
+            notes.append(
+                f"of {against:,} of {len(self.stated):,} queries the ranks say the opposite of the scores: ordered by "
+                "score, as trec_eval does; are the scores distances?"
+            )
         if len(self.tags) > 1:
             notes.append(f"the lines have {len(self.tags):,} tags, from {next(iter(self.tags))!r} to {self.tag()!r}")
         return tuple(f"{self.path.name}: {note}" for note in notes)
@@ -150,6 +157,14 @@ def _run(path: Path, tag: str, scores: Mapping[str, Mapping[str, float]], notes:
     ties = sum(len(found) - len(set(found.values())) for found in scores.values())
     ordered = {query: {document: found[document] for document in _ordered(found)} for query, found in scores.items()}
     return Run(path, tag, {query: list(found) for query, found in ordered.items()}, ties, ordered, notes)
+
+
+def _are_upside_down(stated: Sequence[tuple[str, float]]) -> bool:
+    """Return whether the scores rise strictly with the ranks, of a query's documents that are several."""
+    if len(stated) == 1 or not all(rank.isdecimal() for rank, _ in stated):
+        return False
+    scores = [score for _, score in sorted(stated, key=lambda each: int(each[0]))]
+    return len({rank for rank, _ in stated}) == len(stated) and all(a < b for a, b in pairwise(scores))
 
 
 def _ordered(scores: Mapping[str, float]) -> list[str]:

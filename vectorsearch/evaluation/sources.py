@@ -144,7 +144,12 @@ def _from_ir_datasets(name: str) -> TestCollection:
         queries = ((query.query_id, _default_text(query)) for query in dataset.queries_iter())
         qrels: dict[str, dict[str, int]] = {}
         for judgment in dataset.qrels_iter():
-            qrels.setdefault(judgment.query_id, {})[judgment.doc_id] = judgment.relevance
+            grade = qrels.setdefault(judgment.query_id, {}).setdefault(judgment.doc_id, judgment.relevance)
+            if grade != judgment.relevance or hasattr(judgment, "iprob"):
+                raise InvalidInput(
+                    f"ir_datasets' {name!r} judges {judgment.query_id!r} and {judgment.doc_id!r} by subtopic or by "
+                    f"sample ({judgment}), which the measures here can't read: name another part"
+                )
         _write(target, documents, queries, qrels)
     return read_collection(target)
 

@@ -59,9 +59,52 @@ def test_a_zipped_run_is_read(tmp_path: Path) -> None:
     assert list(name_runs([read_run(path), read_run(write(tmp_path, "q Q0 d 1 1 t\n", "b"))])) == ["a.trec", "b"]
 
 
+def test_it_is_said_when_ranks_are_the_opposite_of_scores(tmp_path: Path) -> None:
+    """Distances in place of scores turn a run upside down: trec_eval's order is kept, and told."""
+    run = read_run(write(tmp_path, "q Q0 a 1 0.1 t\nq Q0 b 2 0.2 t\np Q0 a 1 1 t\n"))
+    assert run.rankings["q"] == ["b", "a"]
+    assert "of 1 of 2 queries the ranks say the opposite of the scores" in run.notes[0]
+    assert read_run(write(tmp_path, "q Q0 a 0 0.1 t\nq Q0 b 0 0.2 t\n")).notes == ()
+
+
+MARCO = {
+    "three columns": "q\ta\t1\nq\tb\t2\np\tc\t1\n",
+    "in another order": "q b 2\nq a 1\np c 1\n",
+    "ranks from 0": "q a 0\nq b 1\np c 0\n",
+    "with scores": "q a 1 9.5\nq b 2 7\np c 1 -3\n",
+}
+
+
+@pytest.mark.parametrize("shape", MARCO)
+def test_runs_of_ms_marco_are_read(tmp_path: Path, shape: str) -> None:
+    """F4: query, document and rank, from 0 or 1, and perhaps a score, give the same rankings, and it is said."""
+    run = read_run(write(tmp_path, MARCO[shape]))
+    assert run.rankings == {"q": ["a", "b"], "p": ["c"]}
+    assert run.notes[0].startswith("a.trec: read as a run of MS MARCO")
+    assert list(name_runs([run])) == ["a.trec"]
+
+
+def test_scores_are_kept(tmp_path: Path) -> None:
+    """F10: a run holds the scores of its documents, best first, whatever its format."""
+    scores = {"q": {"a": 2.5, "b": 1.0}}
+    assert read_run(write(tmp_path, "q Q0 b 1 1 t\nq Q0 a 2 2.5 t\n")).scores == scores
+    found = read_run(write(tmp_path, '{"q": {"b": 1,\n "a": 2.5}}'))
+    assert (found.scores, list(found.rankings["q"])) == (scores, ["a", "b"])
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("q 0 d 1\np 0 e 0\n", "line 1: the document is '0': this looks like judgments"),
+        ("q d 1\nq e 1\n", "line 2: query 'q' has rank 1 twice"),
+        ("q d 1\nq e 7\n", "ranks count from 1, without a gap"),
+        ("q d 5\n", "ranks count from 1"),
+        ("q d x\n", "line 1: the rank 'x' is no whole number"),
+        ("q Q0 d 1 2 t\nq e 2\n", "line 2: 3 columns, and the lines before have 6"),
+        ("q Q0 d 1 1_0 t\n", "line 1: the score '1_0' is no number"),
+        ('{"q": {"d": "1"}}', "the score is '1', not a number"),
+        ('{"q": {"d": NaN}}', "no finite number"),
+        ('{"q": [1]}', "not {document: number}"),
         ("q Q0 d 1 2 t\nq Q0 d 2 1 t\n", r"line 2: query 'q' has document 'd' twice"),
         ("q Q0 d 1 2\n", "line 1: 5 columns"),
         ("q Q0 d 1 two t\n", "line 1: the score 'two' is no number"),

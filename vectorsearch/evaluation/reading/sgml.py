@@ -37,6 +37,11 @@ class Element:
     stop: int
 
 
+def name_of(tag: re.Match[str]) -> str:
+    """Return a tag's name in small letters, without its namespace."""
+    return tag["name"].rpartition(":")[2].lower()
+
+
 def unhidden(text: str) -> str:
     """Return the text without comments and declarations, and with literal (CDATA) sections as the text they are."""
     text = _each(text, "<![CDATA[", "]]>", lambda inner: inner.replace("<", _HIDDEN_LESS).replace("&", _HIDDEN_AND))
@@ -67,7 +72,7 @@ def elements(body: str, known: Callable[[str], bool]) -> Iterator[Element]:
     tags = list(TAG.finditer(body))
     past = 0
     for at, tag in enumerate(tags):
-        name = tag["name"].lower()
+        name = name_of(tag)
         if tag["end"] or tag.start() < past or not known(name):
             continue
         start = past = tag.end()
@@ -83,7 +88,7 @@ def plain(text: str) -> str:
     What looks like a tag is one only if it is ended somewhere in the text, is HTML's, has an attribute's value, or is
     written in capitals, as on TREC's disks: `vector<int>` and `x <y and z> w` are text.
     """
-    closed = {tag["name"].lower() for tag in TAG.finditer(text) if tag["end"]}
+    closed = {name_of(tag) for tag in TAG.finditer(text) if tag["end"]}
     bare = TAG.sub(lambda tag: " " if _is_markup(tag, closed) else tag[0], text)
     bare = _ENTITY.sub(lambda found: _OWN_ENTITIES.get(found[0].lower()) or html.unescape(found[0]), bare)
     return " ".join(bare.replace(_HIDDEN_LESS, "<").replace(_HIDDEN_AND, "&").split())
@@ -98,7 +103,7 @@ def _end(tags: Iterable[re.Match[str]], name: str, known: Callable[[str], bool])
     """Return where an element ends whose start tag stands before these tags; None at the end of the text."""
     following: int | None = None
     for tag in tags:
-        found = tag["name"].lower()
+        found = name_of(tag)
         if tag["end"] and found == name:
             return tag.start()
         if not tag["end"] and known(found):
@@ -109,12 +114,13 @@ def _end(tags: Iterable[re.Match[str]], name: str, known: Callable[[str], bool])
 
 
 def _is_markup(tag: re.Match[str], closed: Collection[str]) -> bool:
-    name = tag["name"]
+    name = tag["name"].rpartition(":")[2]
     written_out = "=" in tag["attributes"] or (name.isupper() and len(name) > 1)
     return bool(tag["end"]) or name.lower() in closed or name.lower() in _HTML or written_out
 
 
 def _attributes(text: str) -> dict[str, str]:
     return {
-        name.lower(): html.unescape(double or single or bare) for name, double, single, bare in _ATTRIBUTE.findall(text)
+        name.rpartition(":")[2].lower(): html.unescape(double or single or bare)
+        for name, double, single, bare in _ATTRIBUTE.findall(text)
     }

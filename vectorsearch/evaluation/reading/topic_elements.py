@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from backends.errors import InvalidInput
 from vectorsearch.evaluation.reading.files import with_blank_lines
-from vectorsearch.evaluation.reading.sgml import TAG, Element, elements, is_html, plain, unhidden
+from vectorsearch.evaluation.reading.sgml import TAG, Element, elements, is_html, name_of, plain, unhidden
 from vectorsearch.evaluation.reading.topic_fields import NAMES, Topic
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def read_elements(path: Path, lines: Sequence[tuple[int, str]]) -> list[Topic]:
     def line_of(offset: int) -> int:
         return bisect_right(breaks, offset - 1) + 1
 
-    names = {tag["name"].lower() for tag in TAG.finditer(text) if not tag["end"]}
+    names = {name_of(tag) for tag in TAG.finditer(text) if not tag["end"]}
     holder = next((name for name in _HOLDERS if name in names), None)
     if holder is None:
         found = ", ".join(f"<{name}>" for name in sorted(names)[:8]) or "none"
@@ -61,15 +61,11 @@ def read_elements(path: Path, lines: Sequence[tuple[int, str]]) -> list[Topic]:
 def _topic(path: Path, holder: Element, line: int) -> Topic:
     # A name that isn't known is a field as well where its tag begins a line: classic topics don't end theirs.
     at_start = {
-        tag["name"].lower()
+        name_of(tag)
         for tag in TAG.finditer(holder.body)
-        if not tag["end"] and not is_html(tag["name"]) and not holder.body[: tag.start()].rpartition("\n")[2].strip()
+        if not tag["end"] and not is_html(name_of(tag)) and not holder.body[: tag.start()].rpartition("\n")[2].strip()
     }
-    names = (
-        _KNOWN
-        | at_start
-        | {tag["name"].lower() for tag in TAG.finditer(holder.body) if _LANGUAGE.match(tag["name"].lower())}
-    )
+    names = _KNOWN | at_start | {name_of(tag) for tag in TAG.finditer(holder.body) if _LANGUAGE.match(name_of(tag))}
     parts = list(elements(holder.body, names.__contains__))
     ids = [holder.attributes[name] for name in _IDS if name in holder.attributes][:1]
     ids = ids or [_NUMBER_WORD.sub("", plain(part.body)) for part in parts if part.name in _IDS]

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from backends.errors import InvalidInput
-from vectorsearch.evaluation.reading.sgml import TAG, elements, is_html, plain, unhidden
+from vectorsearch.evaluation.reading.sgml import TAG, elements, is_html, name_of, plain, unhidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +79,7 @@ class TrecFile:
 
     def _document(self, line: int, attributes: str, body: str) -> dict[str, Any]:
         body = unhidden(body)
-        names = {tag["name"].lower() for tag in TAG.finditer(body) if not tag["end"]}
+        names = {name_of(tag) for tag in TAG.finditer(body) if not tag["end"]}
         if _PAGE in names:
             raise self._error(line, "<DOCHDR> says that these are web pages: extract their texts to JSON lines first")
         titles, texts = [], []

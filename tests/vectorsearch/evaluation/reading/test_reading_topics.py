@@ -76,7 +76,7 @@ SHAPES = {
     "background linking": ("<top><num> Number: 3 </num><docid>d</docid><url>http://x</url></top>", {"3": "http://x"}),
     "NTCIR WWW": ("<queries><query><qid>0001</qid><content>wind</content></query></queries>", {"0001": "wind"}),
     "a namespace and attributes": (
-        '<t:topics xmlns:t="urn:x"><topic id="1"><title xml:lang="en">wind</title></topic></t:topics>',
+        '<t:topics xmlns:t="urn:x"><t:topic xml:id="1"><t:title xml:lang="en">wind</t:title></t:topic></t:topics>',
         {"1": "wind"},
     ),
     "raw less and and": (
