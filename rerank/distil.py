@@ -8,7 +8,6 @@ it keeps of the best that the teacher, who reads all, finds for queries that wer
 from __future__ import annotations
 
 import tempfile
-import time
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -25,6 +24,8 @@ from rerank.cross_encoder import CrossEncoder
 from rerank.distil_agreement import Agreement, agreement, fitting_weight, kept_by_query, slope
 from rerank.distil_queries import Pool
 from rerank.distil_student import write_student
+from rerank.soundness import check_scores
+from rerank.time_limit import TimeLimit
 from rerank.train import with_floats
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str, int, int], None]
 
+GATHERING, TELLING = 0.25, 0.35  # of the time that is left: to search, and for the teacher to read what is held out
+FEWEST_HELD_OUT = 6  # with fewer no difference can be significant: 2 of 2 ** 5 sign patterns are more than 5 %
 HEAD = 30  # ranks from which half of the texts to learn from come; the rest come from those below
 
 
@@ -51,7 +54,8 @@ class Recipe:
         texts_a_query: how many of a query's texts are learned from.
         held_out: queries that are kept out, all of whose texts the teacher reads whole.
         keep: how many of the student's best a second stage is to read.
-        minutes: for everything; what is reached by then counts.
+        minutes: for everything, kept to within a step; what is reached by then counts, where there is less to learn
+            from or to measure by it is less of both.
         seed: of what is drawn; on one machine the same seed gives the same model, unless time ran out.
 
     Raises:
@@ -114,27 +118,35 @@ def distil(
     folder: Path,
     recipe: Recipe = DEFAULT_RECIPE,
     *,
+    limit: TimeLimit | None = None,
     progress: Progress = lambda _step, _done, _total: None,
 ) -> Distilled:
     """Distil a teacher into the folder, which must not be there yet; `pools` are read one by one, held-out ones first.
 
-    `progress(step, done, total)` is called with `searching`, `scoring` and `training`.
+    `limit` is the recipe's minutes if it isn't given. `progress(step, done, total)` is called with `searching`,
+    `scoring` and `training`. The folder is there only if a student was trained that tells texts apart.
 
     Raises:
-        InvalidInput: the folder is there, the recipe can't be followed, or there are too few queries.
-        InvalidModel: the teacher's layers can't be told apart, or the graph differs from the module.
+        InvalidInput: the folder is there, the recipe can't be followed, there are too few queries, or the time was up
+            before there was a student that could be compared.
+        InvalidModel: the teacher's layers can't be told apart, the training has ruined the student, or the graph
+            differs from the module.
         MissingExtra: PyTorch is not installed.
     """
-    begun = time.monotonic()
+    limit = limit or TimeLimit.starting(recipe.minutes)
     if folder.exists():
         raise InvalidInput(f"{folder} is already there: give another folder, or remove it")
     make = _load_student()
     with tempfile.TemporaryDirectory(prefix="distil-") as scratch:
+        begun_s = limit.elapsed_s
         whole = with_floats(teacher, Path(scratch))
         made = Path(scratch) / "student"
         layers = write_student(whole, made, recipe.layers, max_length=recipe.max_length)
-        held_out, learned = _gathered(pools, recipe, progress)
-        theirs, first = _told(whole, held_out, progress), [pool.scores for pool in held_out]
+        writing_s = limit.elapsed_s - begun_s  # what writing the student will take, roughly
+        held_out, learned = _gathered(pools, recipe, limit, progress)
+        theirs = _told(whole, held_out, limit, progress)
+        held_out = held_out[: len(theirs)]
+        first = [pool.scores for pool in held_out]
         offset = slope(theirs, first)
         student = make(made, whole.folder, max_length=recipe.max_length)
         training = student.train(
@@ -142,10 +154,14 @@ def distil(
             offset=offset,
             pairs=recipe.pairs,
             seed=recipe.seed,
-            ends_at=begun + 60 * recipe.minutes,
+            limit=limit.keeping(writing_s + len(held_out) * _scoring_s(student, held_out[0], limit)),
             progress=partial(progress, "training"),
         )
-        ours = student.score(held_out)
+        if not training.steps:
+            raise limit.too_short("the student was trained")
+        ours = _scored(student, held_out, limit)
+        theirs, first = theirs[: len(ours)], first[: len(ours)]
+        check_scores(ours)
         student.save()
         written = export(read_folder(made), folder, form="onnx")
     weight = fitting_weight(ours, offset)
@@ -164,7 +180,7 @@ def distil(
         blend=weight,
         gains=tuple((after - before).tolist()),
         parity=written.max_difference,
-        seconds=time.monotonic() - begun,
+        seconds=limit.elapsed_s,
     )
 
 
@@ -176,9 +192,12 @@ def _load_student() -> type[Student]:
     return Student
 
 
-def _gathered(pools: Iterable[Pool], recipe: Recipe, progress: Progress) -> tuple[list[Pool], list[Pool]]:
+def _gathered(
+    pools: Iterable[Pool], recipe: Recipe, limit: TimeLimit, progress: Progress
+) -> tuple[list[Pool], list[Pool]]:
     """Return the pools that are held out, whole, and those to learn from, of which a few texts are drawn."""
     rng = np.random.default_rng(recipe.seed)
+    part = limit.part(GATHERING)
     held_out: list[Pool] = []
     learned: list[Pool] = []
     for done, found in enumerate(islice(pools, recipe.queries), 1):
@@ -188,6 +207,10 @@ def _gathered(pools: Iterable[Pool], recipe: Recipe, progress: Progress) -> tupl
             of_all = standardize(found.scores).astype(np.float32)  # before texts are drawn, as a search's blend does
             learned.append(draw_texts(replace(found, scores=of_all), recipe.texts_a_query, rng))
         progress("searching", done, recipe.queries)
+        if part.is_up() and (learned or limit.is_up()):
+            break
+    if not learned and limit.is_up():
+        raise limit.too_short("there was anything to learn from")
     if not learned:
         raise InvalidInput(
             f"{len(held_out)} queries found anything to rank, and {recipe.held_out} are held out: give more queries "
@@ -196,14 +219,44 @@ def _gathered(pools: Iterable[Pool], recipe: Recipe, progress: Progress) -> tupl
     return held_out, learned
 
 
-def _told(teacher: ModelSpec, held_out: Sequence[Pool], progress: Progress) -> list[NDArray[np.float32]]:
-    """Return the teacher's logits of all texts of these queries, read whole, by what serves it fastest."""
-    told = []
+def _told(
+    teacher: ModelSpec, held_out: Sequence[Pool], limit: TimeLimit, progress: Progress
+) -> list[NDArray[np.float32]]:
+    """Return the teacher's logits of all texts of these queries, read whole, by what serves it fastest.
+
+    There may be fewer than queries, where the time for it is up, but never fewer than can decide anything.
+    """
+    told: list[NDArray[np.float32]] = []
+    part, fewest = limit.part(TELLING), min(FEWEST_HELD_OUT, len(held_out))
     with CrossEncoder(teacher.folder, backend="torch") as model:
         for done, pool in enumerate(held_out, 1):
+            if len(told) >= fewest and part.is_up():
+                break
+            if limit.is_up():
+                raise limit.too_short(f"the teacher had read the texts of {fewest} queries")
             told.append(model.score(pool.query, pool.texts))
             progress("scoring", done, len(held_out))
     return told
+
+
+def _scoring_s(student: Student, pool: Pool, limit: TimeLimit) -> float:
+    """Return the seconds that a student takes for a query's texts."""
+    begun_s = limit.elapsed_s
+    student.score([pool])
+    return limit.elapsed_s - begun_s
+
+
+def _scored(student: Student, held_out: Sequence[Pool], limit: TimeLimit) -> list[NDArray[np.float32]]:
+    """Return the student's logits of each query's texts; where the time is up, of no more than can decide anything.
+
+    That much is read in any case: a student that was trained is not thrown away for seconds.
+    """
+    scored: list[NDArray[np.float32]] = []
+    for pool in held_out:
+        if len(scored) >= FEWEST_HELD_OUT and limit.is_up():
+            break
+        scored += student.score([pool])
+    return scored
 
 
 def draw_texts(pool: Pool, n: int, rng: np.random.Generator) -> Pool:

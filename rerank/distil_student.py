@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from backends.errors import InvalidInput, InvalidModel
 from backends.export import SAFETENSORS
+from rerank.train import read_no_further
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,12 +56,8 @@ def write_student(teacher: ModelSpec, folder: Path, layers: int, *, max_length: 
             shutil.copyfile(teacher.folder / name, folder / name)
     taken = {new: weights[name] for name in weights if (new := _renumbered(name, chosen)) is not None}
     save_file(taken, folder / SAFETENSORS, metadata={"format": "pt"})
-    described = {
-        "config.json": {**config, counted: layers},
-        "sentence_bert_config.json": {"max_seq_length": max_length},
-    }
-    for name, content in described.items():
-        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps({**config, counted: layers}, indent=2) + "\n", encoding="utf-8")
+    read_no_further(folder, max_length)
     return chosen
 
 

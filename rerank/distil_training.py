@@ -10,7 +10,7 @@ the search before it, it is these two together whose margins are to be the teach
 
 from __future__ import annotations
 
-import time
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from backends.tokenizer import TokenRows
     from rerank.distil_queries import Pool
+    from rerank.time_limit import TimeLimit
 
 LEARNING_RATE = 3e-4
 WARM_UP = 0.1  # of all steps
@@ -81,24 +82,25 @@ class Student:
         offset: float,
         pairs: int,
         seed: int,
-        ends_at: float,
+        limit: TimeLimit,
         progress: Callable[[int, int], None],
     ) -> Training:
         """Train on about `pairs` of query and text, a query a step.
 
         The pools are read over and over, each time in another order. What is learned is the teacher's logits less
-        `offset` times a pool's scores. `ends_at` is a time of `time.monotonic`, by which the learning rate has fallen
-        to 0 as it has after the last step. `progress(done, total)` counts steps.
+        `offset` times a pool's scores. By the end of `limit` the learning rate has fallen to 0 as it has after the
+        last step; no step is taken after it, and none at all where it is up already. `progress(done, total)` counts
+        steps.
         """
         rng = np.random.default_rng(seed)
         steps = -(-pairs // max(len(pool.texts) for pool in pools))
         optimizer = torch.optim.AdamW(self._parameters)
         waiting: list[int] = []
-        begun, step = time.monotonic(), 0
+        has_s, step = limit.left_s, 0
         for step in range(1, steps + 1):
-            done = max((step - 1) / steps, (time.monotonic() - begun) / max(ends_at - begun, 1e-9))
-            if done >= 1 and step > 1:
+            if limit.is_up():
                 return Training(step - 1, steps)
+            done = max((step - 1) / steps, 1 - limit.left_s / has_s if math.isfinite(has_s) else 0.0)
             waiting = waiting or rng.permutation(len(pools)).tolist()
             for group in optimizer.param_groups:
                 group["lr"] = LEARNING_RATE * _rate(done, 1 / steps)
@@ -166,4 +168,4 @@ def state_error(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
 
 def _rate(done: float, least: float) -> float:
     """Return the share of the learning rate, rising to 1, then falling to 0, in straight lines; `least` at first."""
-    return max(least, done / WARM_UP) if done < WARM_UP else (1 - done) / (1 - WARM_UP)
+    return max(least, done / WARM_UP) if done < WARM_UP else max(0.0, 1 - done) / (1 - WARM_UP)

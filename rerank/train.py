@@ -18,6 +18,7 @@ from backends import catalogue
 from backends.errors import InvalidInput, MissingExtra
 from backends.export import SAFETENSORS, export
 from backends.folder import read_folder
+from rerank.time_limit import TimeLimit
 from rerank.train_plan import TrainingPlan
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def train(
     *,
     validation: Sequence[ScoredList] = (),
     plan: TrainingPlan = DEFAULT_PLAN,
+    limit: TimeLimit | None = None,
     on_step: Callable[[TrainingStep], object] = lambda _: None,
 ) -> Trained:
     """Train `base` on the lists and write it into `folder`, which must not be there yet.
@@ -62,11 +64,13 @@ def train(
         validation: lists that are ranked now and then: training ends when that gets no better, and the weights that
             ranked them best are taken.
         plan: how to train.
+        limit: by when it is to be written; the plan's minutes if it isn't given.
         on_step: called after each step.
 
     Raises:
-        InvalidInput: the folder is there, there are no lists, or the base is no cross-encoder.
-        InvalidModel: the base can't be trained, or graph and weights differ.
+        InvalidInput: the folder is there, there are no lists, the base is no cross-encoder, or the time was up before
+            the first step.
+        InvalidModel: the base can't be trained, the training has ruined it, or graph and weights differ.
         MissingExtra: what trains is not installed.
     """
     folder = folder.expanduser().absolute()
@@ -77,11 +81,14 @@ def train(
     if not lists:
         raise InvalidInput("there are no lists to learn from: give queries with documents that answer them")
     loop = load_trainer()
+    limit = limit or TimeLimit.starting(plan.minutes)
     with tempfile.TemporaryDirectory(prefix="train-") as scratch:
+        begun_s = limit.elapsed_s
         floats = with_floats(base, Path(scratch))
         made = Path(scratch) / "trained"
         shutil.copytree(floats.folder, made, ignore=shutil.ignore_patterns("*.onnx", "onnx", SAFETENSORS, ".*"))
-        ended = loop.fit(floats.folder, made, lists, validation=validation, plan=plan, on_step=on_step)
+        left = limit.keeping(limit.elapsed_s - begun_s)  # what writing the model will take, roughly
+        ended = loop.fit(floats.folder, made, lists, validation=validation, plan=plan, limit=left, on_step=on_step)
         read_no_further(made, min(plan.max_length, base.max_length))
         written = export(read_folder(made), folder, form="onnx")
     return Trained(written.spec, base.name, ended, written.max_difference)

@@ -11,7 +11,6 @@ import importlib
 import logging
 import random
 import tempfile
-import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +24,16 @@ from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback
 from transformers.utils import logging as transformers_logging
 
 from backends.torch_precision import bfloat16_pays
+from rerank.soundness import check_scores
 from rerank.train_plan import Fit, TrainingPlan, TrainingStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
+    from rerank.time_limit import TimeLimit
     from rerank.train_plan import ScoredList
 
 # Not by `import`: to whatever reads this file from the repository's root, its folder `datasets` passes for the package.
@@ -38,6 +41,7 @@ _datasets: Any = importlib.import_module("datasets")
 _PAIRS_AT_ONCE = 16  # of a forward and a backward pass: more fall out of the caches
 _CUTOFF = 10  # of the nDCG on the validation lists
 _METRIC = f"eval_ndcg@{_CUTOFF}"
+_LOOKED_AT = 4  # lists by which it is seen whether the model still tells texts apart
 
 
 def fit(
@@ -47,19 +51,24 @@ def fit(
     *,
     validation: Sequence[ScoredList] = (),
     plan: TrainingPlan,
+    limit: TimeLimit,
     on_step: Callable[[TrainingStep], object] = lambda _: None,
 ) -> Fit:
     """Train a folder's cross-encoder on the lists, and write the weights that ranked `validation` best into `made`.
 
     The folder is in Hugging Face layout and holds safetensors in float32; `made` gets these and config.json. The random
     generators of Python, NumPy and PyTorch are as before when it returns. Without validation lists all epochs are run
-    and the last weights taken.
+    and the last weights taken. `limit` ends it at the next step, with time for a last look at the validation lists.
+
+    Raises:
+        InvalidInput: the time is up already.
+        InvalidModel: what came out scores all texts alike, or by no numbers.
     """
     with _own_randomness(plan.seed), _quiet(), tempfile.TemporaryDirectory(prefix="training-") as scratch:
         model = CrossEncoder(str(folder), device="cpu", max_length=plan.max_length, local_files_only=True)
         _choose_weights(model, plan)
-        clock = _Clock(plan, on_step)
-        check = _Check(validation, enabled=_bfloat16()) if validation else None
+        check = _Check(validation, limit, enabled=_bfloat16()) if validation else None
+        clock = _Clock(limit, check, on_step, lists=plan.lists_per_step)
         trainer = CrossEncoderTrainer(
             model=model,
             args=_arguments(plan, scratch, checked=check is not None),
@@ -69,11 +78,19 @@ def fit(
             callbacks=[clock, *([EarlyStoppingCallback(plan.patience)] if check else [])],
         )
         trainer.remove_callback(PrinterCallback)  # it prints to standard output
+        if limit.is_up():
+            raise limit.too_short("the training began")
         trainer.train()
+        check_scores([_scores(model, each) for each in (*validation, *lists)[:_LOOKED_AT]])
         model.model.save_pretrained(made)
     checks = tuple(float(row[_METRIC]) for row in trainer.state.log_history if _METRIC in row)
     planned = round(trainer.state.max_steps)
-    return Fit(trainer.state.global_step, planned, time.monotonic() - clock.begun, checks, clock.is_late)
+    return Fit(trainer.state.global_step, planned, limit.elapsed_s - clock.begun_s, checks, clock.is_late)
+
+
+def _scores(model: CrossEncoder, each: ScoredList) -> NDArray[np.float32]:
+    pairs = [(each.query, text) for text in each.texts]
+    return np.asarray(model.predict(pairs, batch_size=_PAIRS_AT_ONCE, activation_fn=torch.nn.Identity()), np.float32)
 
 
 def _choose_weights(model: CrossEncoder, plan: TrainingPlan) -> None:
@@ -136,8 +153,11 @@ def _dataset(lists: Sequence[ScoredList]) -> Any:  # noqa: ANN401 -- see `_datas
 class _Check(BaseEvaluator):
     """The nDCG of the validation lists, computed in the precision of the training."""
 
-    def __init__(self, lists: Sequence[ScoredList], *, enabled: bool) -> None:
+    def __init__(self, lists: Sequence[ScoredList], limit: TimeLimit, *, enabled: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # the library's
+        self._limit = limit
+        self.seconds = 0.0  # of the last look
+        self.n_lists = len(lists)
         self._bfloat16 = enabled
         samples: list[dict[str, str | list[str]]] = [
             {
@@ -157,27 +177,46 @@ class _Check(BaseEvaluator):
         epoch: int = -1,
         steps: int = -1,
     ) -> dict[str, float]:
+        begun_s = self._limit.elapsed_s
         with torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
-            return self._inner(model, output_path, epoch, steps)
+            found = self._inner(model, output_path, epoch, steps)
+        self.seconds = self._limit.elapsed_s - begun_s
+        return found
 
 
 class _Clock(TrainerCallback):
-    """Tells how far it is, and ends the training when its time is up."""
+    """Tells how far it is, and ends the training when its time is up, but for a last look at the validation lists.
 
-    def __init__(self, plan: TrainingPlan, on_step: Callable[[TrainingStep], object]) -> None:
-        self._plan = plan
+    Before the first look it is taken to cost as much of each of its lists as a step of each of its own.
+    """
+
+    def __init__(
+        self, limit: TimeLimit, check: _Check | None, on_step: Callable[[TrainingStep], object], *, lists: int
+    ) -> None:
+        self._limit = limit
+        self._check = check
+        self._lists = lists
         self._on_step = on_step
-        self.begun = time.monotonic()
+        self.begun_s = self._step_began_s = limit.elapsed_s
         self.is_late = False
+
+    def on_step_begin(self, *_: object, **__: object) -> None:
+        """Note the time."""
+        self._step_began_s = self._limit.elapsed_s
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401 -- the library's
         """Count, and stop if it is late; the last weights are looked at as well."""
-        elapsed = time.monotonic() - self.begun
-        self.is_late = self._plan.minutes is not None and elapsed >= 60 * self._plan.minutes
+        now_s = self._limit.elapsed_s
+        self.is_late = self._limit.is_up(keeping_s=self._look_s(now_s - self._step_began_s))
         control.should_training_stop |= self.is_late
         if control.should_training_stop and args.load_best_model_at_end:
             control.should_evaluate = control.should_save = True
-        self._on_step(TrainingStep(state.global_step, state.max_steps, elapsed, _last(state.log_history)))
+        self._on_step(TrainingStep(state.global_step, state.max_steps, now_s - self.begun_s, _last(state.log_history)))
+
+    def _look_s(self, step_s: float) -> float:
+        if self._check is None:
+            return 0.0
+        return self._check.seconds or step_s * self._check.n_lists / self._lists
 
 
 def _last(history: list[dict[str, Any]]) -> float | None:

@@ -28,9 +28,9 @@ class ScoredList:
 class TrainingPlan:
     """How a cross-encoder is trained; the defaults are what was measured to serve best (README).
 
-    `minutes` ends the training early, None never; where it does, the result depends on the machine's speed.
-    `check_share` of all steps lie between two looks at the validation lists; it ends after `patience` looks without a
-    better one. The embeddings and the lowest `frozen_layers` stay as they are.
+    `minutes` are for everything, kept to within a step, None for as long as it takes; where they end the training, the
+    result depends on the machine's speed. `check_share` of all steps lie between two looks at the validation lists; it
+    ends after `patience` looks without a better one. The embeddings and the lowest `frozen_layers` stay as they are.
 
     Raises:
         InvalidInput: a value is out of its range.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from backends import catalogue
 from backends.errors import InvalidInput
 from rerank.distil import DEFAULT_RECIPE, distil
 from rerank.distil_queries import Pool, PseudoQuery, draw_queries, without_query
+from rerank.time_limit import TimeLimit
 from vectorsearch import config
 from vectorsearch.evaluation.comparison import tested
 from vectorsearch.evaluation.figures import format_p
@@ -66,6 +68,7 @@ def distil_reranker(
     recipe: Recipe = DEFAULT_RECIPE,
     register: str | None = None,
     progress: Callable[[str, int, int], None] = lambda _step, _done, _total: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Distillation:
     """Distil a small reranker from a large one into `folder`, on a database's own documents, without judgments.
 
@@ -83,14 +86,18 @@ def distil_reranker(
             gives, blended with the order that it is given, hold more than those of that order do, on queries that were
             held out, and p < 0.05.
         progress: called with the step (`searching`, `scoring`, `training`), and how much of how much of it is done.
+        clock: what all of them tell the time by, in seconds.
 
     Raises:
-        InvalidInput: the folder is there, there are too few documents, or an argument can't be used.
-        UnknownModel, InvalidModel: there is no such teacher, or it can't be distilled.
+        InvalidInput: the folder is there, there are too few documents, an argument can't be used, or the time was up
+            before there was a student that could be compared.
+        UnknownModel, InvalidModel: there is no such teacher, it can't be distilled, or the training has ruined the
+            student; the folder isn't written.
         ReadOnlyDatabase: it is to be registered, and the database is open to read.
         MissingExtra: PyTorch or scipy is not installed.
     """
     require_scipy_stats()
+    limit = TimeLimit.starting(recipe.minutes, clock=clock)
     if register is not None:
         db.check_writable()  # now, and not after minutes
     if (documents := db.count()) <= recipe.keep:
@@ -99,7 +106,7 @@ def distil_reranker(
         )
     spec = catalogue.ensure(db.find_reranker(teacher))
     asked = _queries(db, queries, recipe)
-    distilled = distil(spec, _pools(db, asked), folder, recipe, progress=progress)
+    distilled = distil(spec, _pools(db, asked), folder, recipe, limit=limit, progress=progress)
     made = Distillation(distilled, tested({"blended": np.array(distilled.gains)})["blended"], None)
     if register is None or not made.is_better:
         return made

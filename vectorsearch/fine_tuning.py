@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from backends import catalogue
 from backends.errors import InvalidInput
 from rerank import CrossEncoder
 from rerank.cascade import reorder
+from rerank.time_limit import TimeLimit
 from rerank.train import DEFAULT_PLAN, load_trainer, train
 from vectorsearch import config
 from vectorsearch.evaluation.comparison import compare
@@ -20,7 +22,7 @@ from vectorsearch.evaluation.significance import require_scipy_stats
 from vectorsearch.hard_negatives import MiningPlan, find_hits, split, training_lists, validation_lists
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from backends.base import ModelSpec
@@ -33,11 +35,11 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str, int, int], None]
 
-T = TypeVar("T")
-
 MEASURE = "nDCG@10"
 FIRST_STAGE, BASE, TRAINED = "first stage", "base", "trained"
 DEFAULT_MINING = MiningPlan()
+_SEARCHING, _READING = 0.25, 0.35  # of the time that is left: to search, and for the base to read what is held out
+_SLOWER = 2.0  # how much longer PyTorch may take for what the base has read on what serves it fastest
 _FEWEST_DECIDING = 6  # with fewer no difference can be significant: 2 of 2 ** 5 sign patterns are more than 5 %
 
 
@@ -90,6 +92,7 @@ def train_reranker(
     mining: MiningPlan = DEFAULT_MINING,
     register: str | None = None,
     progress: Progress = lambda _step, _done, _total: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> FineTuning:
     """Train a reranker into `folder` on judged queries of a database, and compare it with the one it started from.
 
@@ -100,14 +103,19 @@ def train_reranker(
         judged: queries and judgments, such as a `TestCollection` or `Topics`.
         folder: must not be there yet; a model in Hugging Face layout, with an ONNX graph beside the safetensors.
         base: a cross-encoder, by name or folder; also one that is registered here.
-        plan: how to train; its seed is also that of the split and of what is drawn.
+        plan: how to train; its seed is also that of the split and of what is drawn, and its minutes are for everything,
+            kept to within a step: with too few of them there is less to learn from, or to decide by.
         mining: how lists are made of hits and judgments, and how the queries are split.
         register: the name to register it under if it beats its base: a higher mean nDCG@10, and p < 0.05.
-        progress: called with the step (`searching`, `training`, `comparing`), and how much of how much of it is done.
+        progress: called with the step (`searching`, `reading`, `training`, `comparing`), and how much of how much of it
+            is done.
+        clock: what all of them tell the time by, in seconds.
 
     Raises:
-        InvalidInput: the folder is there, there are too few judged queries, or an argument can't be used.
-        UnknownModel, InvalidModel: there is no such base, or it can't be trained.
+        InvalidInput: the folder is there, there are too few judged queries, an argument can't be used, or the time was
+            up before the training began.
+        UnknownModel, InvalidModel: there is no such base, it can't be trained, or the training has ruined it; the
+            folder isn't written.
         ReadOnlyDatabase: it is to be registered, and the database is open to read.
         MissingExtra: what trains or measures is not installed.
     """
@@ -115,21 +123,30 @@ def train_reranker(
         require()
     if register is not None:
         db.check_writable()  # now, and not after minutes
+    limit = TimeLimit.starting(plan.minutes, clock=clock)
     spec = catalogue.ensure(db.find_reranker(base))
+    if folder.exists():  # as `train` says, and before the work
+        raise InvalidInput(f"{folder} is already there: give another folder, or remove it")
     parts = _split(db, judged, mining, seed=plan.seed)
-    every = [*parts.train, *parts.validation, *parts.held_out]
-    found = dict(_counted("searching", find_hits(db, judged, every), len(every), progress))
-    lists = training_lists(db, (found[each] for each in parts.train), mining, seed=plan.seed)
+    found = _searched(db, judged, parts, limit, progress)
+    begun_s = limit.elapsed_s
+    before = _orders(spec, {each: found[each] for each in parts.held_out}, mining.depth, limit, progress)
+    compared = {each: found[each] for each in before}
+    reading_s = limit.elapsed_s - begun_s
+    learned = [each for each in parts.train if each in found]
+    lists = training_lists(db, (found[each] for each in learned), mining, seed=plan.seed)
     trained = train(
         spec,
         lists,
         folder,
         validation=validation_lists(db, (found[each] for each in parts.validation), mining),
         plan=plan,
+        limit=limit.keeping(_SLOWER * reading_s),
         on_step=lambda step: progress("training", step.step, step.steps),
     )
-    comparison = _compare(spec, trained, {each: found[each] for each in parts.held_out}, mining.depth, progress)
-    queries = {"train": len(parts.train), "validation": len(parts.validation), "held_out": len(parts.held_out)}
+    after = _orders(trained.spec, compared, mining.depth, limit, progress, backend="torch")
+    comparison = _compare(before, after, compared)
+    queries = {"train": len(learned), "validation": len(parts.validation), "held_out": len(after)}
     made = FineTuning(trained, comparison, queries, len(lists), None)
     if register is not None and made.beats_base:
         db.register_model(register, folder, "cross-encoder")
@@ -153,26 +170,59 @@ def _split(db: Database, judged: Judged, mining: MiningPlan, *, seed: int) -> Sp
     return parts
 
 
-def _compare(
-    base: ModelSpec, trained: Trained, found: Mapping[str, JudgedHits], depth: int, progress: Progress
-) -> Comparison:
-    """Rerank the hits of the queries held out with both models, and compare the orders.
+def _searched(
+    db: Database, judged: Judged, parts: Split, limit: TimeLimit, progress: Progress
+) -> dict[str, JudgedHits]:
+    """Return the hits of all queries; where the time for it is up, of fewer of those to learn from."""
+    first = {*parts.held_out, *parts.validation}
+    every = [*parts.held_out, *parts.validation, *parts.train]
+    part = limit.part(_SEARCHING)
+    found: dict[str, JudgedHits] = {}
+    for query_id, hits in find_hits(db, judged, every):
+        found[query_id] = hits
+        progress("searching", len(found), len(every))
+        if limit.is_up():
+            raise limit.too_short("the training began")
+        if part.is_up() and query_id not in first:
+            break
+    return found
 
-    The base is run as searches run it, the trained one by PyTorch, which has just trained it.
+
+def _orders(
+    spec: ModelSpec,
+    found: Mapping[str, JudgedHits],
+    depth: int,
+    limit: TimeLimit,
+    progress: Progress,
+    *,
+    backend: str | None = None,
+) -> dict[str, tuple[str, ...]]:
+    """Rerank the hits of queries; where the time is up, of fewer, but of one at least once the model is trained.
+
+    The base, with no backend named, is run as searches run it, the trained one by PyTorch, which has just trained it.
     """
-    runs = {FIRST_STAGE: {query_id: hits.doc_ids for query_id, hits in found.items()}}
-    with CrossEncoder(base.folder) as before, CrossEncoder(trained.spec.folder, backend="torch") as after:
-        work = ((name, model, query_id) for name, model in ((BASE, before), (TRAINED, after)) for query_id in found)
-        for name, model, query_id in _counted("comparing", work, 2 * len(found), progress):
-            hits = found[query_id]
+    is_base = backend is None
+    part = limit.part(_READING) if is_base else limit
+    orders: dict[str, tuple[str, ...]] = {}
+    with CrossEncoder(spec.folder, backend=backend) as model:
+        for query_id, hits in found.items():
+            if orders and part.is_up() and (len(orders) >= _FEWEST_DECIDING or not is_base):
+                break
+            if is_base and limit.is_up():
+                raise limit.too_short("the training began")
             order = reorder(np.arange(len(hits.doc_ids)), model.score(hits.query, hits.texts[:depth]))
-            runs.setdefault(name, {})[query_id] = tuple(hits.doc_ids[at] for at in order)
-    qrels = {query_id: hits.grades for query_id, hits in found.items()}
-    return compare(runs, qrels, measures=[MEASURE], baseline=BASE)
+            orders[query_id] = tuple(hits.doc_ids[at] for at in order)
+            progress("reading" if is_base else "comparing", len(orders), len(found))
+    return orders
 
 
-def _counted(step: str, items: Iterable[T], total: int, progress: Progress) -> Iterator[T]:
-    """Yield the items, and tell how many of them are done."""
-    for done, item in enumerate(items, 1):
-        yield item
-        progress(step, done, total)
+def _compare(
+    before: Mapping[str, tuple[str, ...]], after: Mapping[str, tuple[str, ...]], found: Mapping[str, JudgedHits]
+) -> Comparison:
+    """Compare the orders of the queries that both models have read."""
+    runs = {
+        FIRST_STAGE: {query_id: found[query_id].doc_ids for query_id in after},
+        BASE: {query_id: before[query_id] for query_id in after},
+        TRAINED: dict(after),
+    }
+    return compare(runs, {query_id: found[query_id].grades for query_id in after}, measures=[MEASURE], baseline=BASE)

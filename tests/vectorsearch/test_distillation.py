@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import vectorsearch as vs
 from backends import catalogue
-from backends.errors import InvalidInput
+from backends.errors import InvalidInput, InvalidModel
 from rerank import CrossEncoder
 from rerank.distil import Recipe
 from vectorsearch.cli import app
@@ -125,6 +125,53 @@ def test_same_student_comes_out_when_the_seed_is_the_same(db: vs.Database, tmp_p
             scores.append(model.score("word1", ["word2 word3", "word4"]))
     np.testing.assert_array_equal(scores[0], scores[1])
     assert scores[0][0] != scores[0][1]
+
+
+def test_minutes_are_kept_to_within_a_step_when_a_student_is_distilled(
+    db: vs.Database, tmp_path: Path, teacher: Path
+) -> None:
+    """T2: searching, the teacher's reading and training look at one clock, and each leaves time to the next."""
+    now, steps, step_s, minutes = [0.0], [], 5.0, 5.0
+
+    def progress(step: str, done: int, total: int) -> None:
+        now[0] += step_s
+        steps.append((step, done, total))
+
+    recipe = replace(RECIPE, minutes=minutes, pairs=4000)
+    result = distilled(db, tmp_path / "out", teacher, recipe=recipe, progress=progress, clock=lambda: now[0])
+    assert 60 * minutes - step_s <= now[0] <= 60 * minutes + step_s
+    assert 0 < result.distilled.training.steps < result.distilled.training.planned
+    assert {step for step, _, _ in steps} == {"searching", "scoring", "training"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "told"), [("searching", "anything to learn"), ("scoring", "the student was trained")]
+)
+def test_no_student_is_written_when_the_time_is_up_before_it_is_trained(
+    db: vs.Database, tmp_path: Path, teacher: Path, phase: str, told: str
+) -> None:
+    """T1: no step is taken, least of all at a negative rate; the error tells the times; no folder is left."""
+    now = [0.0]
+
+    def progress(step: str, done: int, total: int) -> None:
+        if step == phase and (done == total or phase == "searching"):
+            now[0] = 61.0
+
+    recipe = replace(RECIPE, minutes=1.0)
+    with pytest.raises(InvalidInput, match=f"the time was up before .*{told}.*, after 61 s of 60"):
+        distilled(db, tmp_path / "out", teacher, recipe=recipe, progress=progress, clock=lambda: now[0])
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_student_is_written_when_it_scores_all_texts_alike(
+    db: vs.Database, tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T1: a ruined student is refused, and not praised with the first stage's agreement."""
+    monkeypatch.setattr("rerank.distil_training.LEARNING_RATE", 1e4)
+    with pytest.raises(InvalidModel, match=r"the training has ruined the model: it gives .* nothing was written"):
+        distilled(db, tmp_path / "out", teacher, register="first")
+    assert not (tmp_path / "out").exists()
+    assert db.registered_models() == ()
 
 
 def test_nothing_is_written_when_there_is_too_little_to_learn_from(tmp_path: Path, teacher: Path) -> None:

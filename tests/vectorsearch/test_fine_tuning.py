@@ -11,7 +11,8 @@ import pytest
 
 import vectorsearch as vs
 from backends import catalogue
-from backends.errors import InvalidInput
+from backends.errors import InvalidInput, InvalidModel
+from rerank.time_limit import TimeLimit
 from rerank.train import train
 from rerank.train_plan import ScoredList, TrainingPlan
 from vectorsearch.evaluation.topics import Topics
@@ -137,14 +138,83 @@ def test_frozen_layers_stay_as_they_are(tmp_path: Path, base: Path) -> None:
 
 
 def test_training_ends_early_when_it_finds_no_gain_or_its_time_is_up(tmp_path: Path, base: Path) -> None:
-    """The best weights are kept after two looks without a better one; `minutes` ends it at the next step."""
+    """T2: the best weights are kept after two looks without a better one; `minutes` ends it at the next step."""
     spec, lists = catalogue.resolve(base), lists_of(24)
     plan = TrainingPlan(epochs=10, learning_rate=1e-12, max_length=24, check_share=0.1)
     idle = train(spec, lists, tmp_path / "idle", validation=lists_of(2), plan=plan).fit
     assert idle.steps == 9 < idle.planned == 30
     assert len(set(idle.validation)) == 1
-    late = train(spec, lists, tmp_path / "late", plan=TrainingPlan(epochs=10, max_length=24, minutes=1e-9)).fit
-    assert (late.steps, late.timed_out) == (1, True)
+    now = [0.0]
+
+    def step(_: object) -> None:
+        now[0] += 10.0
+
+    limit = TimeLimit.starting(0.5, clock=lambda: now[0])
+    late = train(spec, lists, tmp_path / "late", plan=replace(plan, learning_rate=1e-4), limit=limit, on_step=step).fit
+    assert (late.steps, late.timed_out) == (4, True)  # the callback is the last of a step: seen by the next one
+
+
+def test_no_model_is_written_when_its_time_was_up_before(tmp_path: Path, base: Path) -> None:
+    """T2: not a step is taken, and the error says how long the work had and how long it took."""
+    limit = TimeLimit.starting(0.5, clock=iter([0.0, *[31.0] * 100]).__next__)
+    with pytest.raises(InvalidInput, match="before the training began, after 31 s of 30"):
+        train(catalogue.resolve(base), lists_of(8), tmp_path / "out", plan=PLAN, limit=limit)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("learning_rate", [1e30, 1e4])
+def test_no_model_is_written_when_the_training_has_ruined_it(tmp_path: Path, base: Path, learning_rate: float) -> None:
+    """T1: one that scores all texts alike, or by no numbers, is refused."""
+    with pytest.raises(InvalidModel, match="the training has ruined the model"):
+        train(catalogue.resolve(base), lists_of(8), tmp_path / "out", plan=replace(PLAN, learning_rate=learning_rate))
+    assert not (tmp_path / "out").exists()
+
+
+def test_minutes_are_kept_to_within_a_step_when_a_reranker_is_trained(
+    db: vs.Database, tmp_path: Path, base: Path
+) -> None:
+    """T2: searching, reading, training and comparing look at one clock; what is reached by then is compared."""
+    now, steps, step_s, n_steps = [0.0], [], 7.0, 80
+
+    def progress(step: str, done: int, total: int) -> None:
+        now[0] += step_s
+        steps.append((step, done, total))
+
+    made = train_reranker(
+        db,
+        JUDGED,
+        tmp_path / "out",
+        base=base,
+        plan=replace(PLAN, epochs=100, minutes=n_steps * step_s / 60),
+        mining=replace(MINING, held_out=0.2),
+        progress=progress,
+        clock=lambda: now[0],
+    )
+    assert (n_steps - 10) * step_s < now[0] <= (n_steps + 1) * step_s
+    assert made.trained.fit.timed_out
+    assert [step for step, done, total in steps if done == total] == ["reading", "comparing"]
+    assert made.queries["train"] < 28
+
+
+def test_nothing_is_trained_when_searching_takes_the_time(db: vs.Database, tmp_path: Path, base: Path) -> None:
+    """T2: the error comes within a step of the end, and no folder is left."""
+    now = [0.0]
+
+    def progress(*_: object) -> None:
+        now[0] += 10.0
+
+    with pytest.raises(InvalidInput, match="the time was up before the training began"):
+        train_reranker(
+            db,
+            JUDGED,
+            tmp_path / "out",
+            base=base,
+            plan=replace(PLAN, minutes=0.5),
+            progress=progress,
+            clock=lambda: now[0],
+        )
+    assert now[0] <= 40.0
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("options", [{"epochs": 0}, {"minutes": 0}, {"seed": -1}, {"lists_per_step": 0}])

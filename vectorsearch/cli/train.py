@@ -32,7 +32,8 @@ HELP = f"""Train a reranker of your own on judged queries, and compare it with t
 It learns to tell documents that were judged relevant from others that the database ranks high. A tenth of the queries
 tells when to stop, and a part is held out: on these both rerankers order the best hits. With [bold]--register[/] the
 new one is registered if, and only if, its {MEASURE} is higher and a paired randomisation test gives p < 0.05. The
-folder is written in any case. Two passes over 630 lists of eight texts took 34 minutes on one core of a Xeon with AMX.
+folder is written in any case, unless the training has ruined the model or the time was up before it. Two passes over
+630 lists of eight texts took 34 minutes on one core of a Xeon with AMX.
 
 Needs [bold]pip install 'vectorsearch\\[train]'[/].
 
@@ -45,7 +46,7 @@ Needs [bold]pip install 'vectorsearch\\[train]'[/].
 
 Exit code: 1 if it was to be registered and isn't better."""
 
-_UNITS = {"searching": "queries", "training": "steps", "comparing": "queries"}
+_UNITS = {"searching": "queries", "reading": "queries", "training": "steps", "comparing": "queries"}
 
 
 def train(
@@ -65,7 +66,7 @@ def train(
     ] = DEFAULT_PLAN.epochs,
     minutes: Annotated[
         float | None,
-        typer.Option(help="End the training after this time; what is reached counts.", min=0.01, metavar="M"),
+        typer.Option(help="Time for everything; what is reached by then counts.", min=0.01, metavar="M"),
     ] = None,
     learning_rate: Annotated[
         float, typer.Option(help="At its highest.", min=1e-9, metavar="X")
