@@ -115,7 +115,7 @@ def by_bm25s(corpus: list[list[str]], _: Path) -> tuple[list[float], Callable[[l
 def by_rank_bm25(corpus: list[list[str]], _: Path) -> tuple[list[float], Callable[[list[str]], list[int]]]:
     """Index all with rank-bm25 at once, with the idf that is positive for every word."""
     began = time.perf_counter()
-    index = PositiveBM25(corpus, k1=1.2, b=0.75)
+    index = PositiveBM25(corpus)
     seconds = [time.perf_counter() - began]
     return seconds, lambda query: np.argsort(-index.get_scores(query), kind="stable")[:K].tolist()
 
