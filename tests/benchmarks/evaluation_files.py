@@ -33,7 +33,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "documents": (r"\.sgml?$|doc-text|corpus|collection\.tsv", lambda path: sum(1 for _ in DocumentFile(path))),
 }
 OTHER = re.compile(
-    r"\.(py|java|md|c|h|cpp|js|ts|html?|ipynb|png|sh|ya?ml|properties|rst|css|class|jar|bat|template|proto|readme)$"
+    r"\.(py|java|md|c|h|cpp|js|ts|html?|ipynb|png|sh|ya?ml|properties|rst|css|class|jar|bat|pdf|template|proto|readme)$"
     r"|aliases|^(topics|qrels)\.json$|docTTTTTquery$|\$",
     re.IGNORECASE,
 )

@@ -40,7 +40,8 @@ A language or other words than the database has are taken over: the index of wor
 documents, and nothing is embedded.
 
 Interrupted or killed, the same command goes on where it stopped: rows that are stored unchanged are not embedded
-again. Bad rows go to rejects.jsonl in the database's folder, with their number and the reason, and the exit code is 1.
+again. Bad rows go to rejects.jsonl in the database's folder, with their number and the reason, and the exit code is 1,
+as it is if there are no rows at all.
 
 [bold]Examples[/]
 
@@ -90,7 +91,9 @@ def index(
         raise KeyboardInterrupt(f"interrupted: {_stored(report)}; run the same command to go on")
     if not as_json:
         _print_report(report, documents, rejects)
-    if not report.complete:
+    if not report.rows:
+        output.print_error(f"{', '.join(corpus)} holds no rows, so nothing was indexed: is it the right file?")
+    if not (report.complete and report.rows):
         raise typer.Exit(FAILED)
 
 

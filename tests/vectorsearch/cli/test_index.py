@@ -214,3 +214,13 @@ def test_no_backend_is_told_when_nothing_is_embedded(run: Callable, corpus: Path
     done = run("index", corpus, "--db", tmp_path / "db", "--embed", "none", "--json")
     assert done.json["embedding"] is None
     assert "embedding on" not in done.stderr
+
+
+@pytest.mark.parametrize("text", ["", " \n\t\n"])
+def test_nothing_to_index_is_an_error(run: Callable, tmp_path: Path, text: str) -> None:
+    """A file without rows is told, with exit code 1, and JSON is one document."""
+    (tmp_path / "empty.jsonl").write_text(text, encoding="utf-8")
+    done = run("index", tmp_path / "empty.jsonl", "--db", tmp_path / "e.db", "--embed", "none", "--json")
+    assert done.exit_code == 1
+    assert done.json["rows"] == 0
+    assert "holds no rows" in done.stderr
