@@ -42,7 +42,7 @@ def browse(tmp_path: Path) -> Browse:
         profile.mkdir()
         command = [found, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         command += [f"--user-data-dir={profile}", "--enable-logging=stderr", "--v=0", "--hide-scrollbars", *flags]
-        done = subprocess.run([*command, page.as_uri()], capture_output=True, check=False, timeout=120)
+        done = subprocess.run([*command, page.as_uri()], capture_output=True, check=False, timeout=600)
         assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
         log = [line for line in done.stderr.decode(errors="replace").splitlines() if "CONSOLE" in line]
         return done.stdout.decode(errors="replace"), "\n".join(log)
