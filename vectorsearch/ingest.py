@@ -12,7 +12,9 @@ import json
 import re
 import sys
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -225,6 +227,17 @@ class _Ingest:
         text = raw[: 4 * RAW_CHARACTERS].decode("utf-8", errors="replace")[:RAW_CHARACTERS]
         row = {"source": source, "row": number, "reason": reason, "raw": text}
         self.rejects.write(json.dumps(row) + "\n")
+
+
+def first_texts(sources: Sequence[Path | str], *, rows: int = 200) -> Iterator[str]:
+    """Yield the texts of the first rows of files, to see what they are; none of standard input, which is read once."""
+    for source in sources:
+        if str(source) == STDIN:
+            continue
+        with _opened(source) as file, suppress(OSError, EOFError, zlib.error):  # `ingest` tells of what can't be read
+            for number, raw in enumerate(islice(_unzipped(file), rows), 1):
+                with suppress(InvalidInput):
+                    yield _parse(raw, number).full_text
 
 
 def _parse(raw: bytes, number: int) -> Document:

@@ -9,6 +9,8 @@ import typer
 from rich.text import Text
 
 from backends.errors import CannotServe, InvalidInput, ModelUnavailable, VectorSearchError
+from backends.language_guess import guess_language
+from backends.languages import LANGUAGES
 from vectorsearch.cli import output
 from vectorsearch.cli.group import FAILED
 from vectorsearch.cli.opening import (
@@ -19,9 +21,11 @@ from vectorsearch.cli.opening import (
     fetch_models,
     open_to_index,
 )
-from vectorsearch.cli.words import K1, B, FoldAccents, Language, StopWord, StopWords, word_options
+from vectorsearch.cli.words import K1, B, FoldAccents, Language, StopWord, StopWords, Words, word_options
 from vectorsearch.engine import DEFAULT
-from vectorsearch.ingest import DEFAULT_BATCH_SIZE, STDIN, IngestReport, ingest
+from vectorsearch.ingest import DEFAULT_BATCH_SIZE, STDIN, IngestReport, first_texts, ingest
+from vectorsearch.storage.schema import FILE_NAME
+from vectorsearch.storage.settings import CollectionSettings
 from vectorsearch.tenants import FOLDER_NAME
 
 if TYPE_CHECKING:
@@ -36,8 +40,9 @@ Gzip is told by its content; - is standard input.
 Documents are embedded on JAX wherever it is installed and can run the model, unless [bold]--backend[/] or a calibration
 ([bold]models calibrate[/]) says otherwise; the run tells which backend it takes and why.
 
-A language or other words than the database has are taken over: the index of words is then built again from the
-documents, and nothing is embedded.
+A new database takes the language that its first documents seem to be in, and English if that isn't clear or they come
+by standard input. A language or other words than the database has are taken over: the index of words is then built
+again from the documents, and nothing is embedded.
 
 Interrupted or killed, the same command goes on where it stopped: rows that are stored unchanged are not embedded
 again. Bad rows go to rejects.jsonl in the database's folder, with their number and the reason, and the exit code is 1,
@@ -76,6 +81,8 @@ def index(
     words = word_options(
         language=language, stop_words=stop_words, stop_word=stop_word, fold_accents=fold_accents, k1=k1, b=b
     )
+    if tenant is None and "language" not in words and not (db / FILE_NAME).exists():
+        words |= _guessed(corpus)
     with open_to_index(db, tenant=tenant, embed=embed, backend=backend, words=words) as database:
         report, interrupted = index_with_progress(database, corpus, rejected, batch_size=batch_size)
         documents = database.count()
@@ -147,6 +154,16 @@ def _embedding(database: Database) -> dict[str, Any] | None:
     ran = [each for each in database.models().models if each.key.digest == digest and (each.loads or each.resident)]
     backends = [{"backend": each.backend, "device": each.device} for each in ran]
     return {"model": database.embedder.name, "backend": choice.backend, "reason": choice.reason, "loaded": backends}
+
+
+def _guessed(corpus: list[str]) -> Words:
+    """Return the language of a new database as an option, told, where the documents seem to be in one but English."""
+    code = guess_language(first_texts(corpus))
+    if code is None or code == CollectionSettings().language:
+        return {}
+    name = LANGUAGES[code].name.capitalize()
+    output.print_note(f"the documents look {name}, and their words are stemmed as such: --language says otherwise")
+    return {"language": code}
 
 
 def _check_sources(sources: list[str]) -> None:

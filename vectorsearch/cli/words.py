@@ -24,7 +24,7 @@ Language = Annotated[
     typer.Option(
         "--language",
         help=f"Language of stemming and stop words, by code or name: {NAMES}; or [bold]none[/]. By default the "
-        "database's own, and en for a new one.",
+        "database's own, and for a new one what the documents seem to be in, or en.",
         metavar="NAME|none",
         show_default=False,
     ),

@@ -26,6 +26,33 @@ def german(tmp_path: Path) -> Path:
     return path
 
 
+PAGES = {
+    "de": "Die alte Bücherei steht in der Stadt, und der Fluss ist nicht weit von ihr. Das Haus hat einen Garten. ",
+    "fr": "La vieille bibliothèque est dans la ville, et la rivière n'est pas loin. Les maisons ont un jardin. ",
+    "ru": "Старая библиотека стоит в городе, и река недалеко от неё. У дома есть сад, а в саду растут яблони. ",
+    "en": "The old library is in the town, and the river is not far from it. The house has a garden with trees. ",
+    "zh": "古老的图书馆在城里，离河不远。房子有一个花园，花园里有树。",
+}
+
+
+@pytest.mark.parametrize("language", PAGES)
+def test_the_language_is_that_of_the_documents_when_a_database_is_new(
+    run: Callable, tmp_path: Path, language: str
+) -> None:
+    """F8: it is guessed from the first rows of files, told if it isn't English, and not guessed where it is said."""
+    rows = [{"_id": str(n), "text": f"{PAGES[language]} {n}"} for n in range(8)]
+    corpus, guessed, said = tmp_path / "corpus.jsonl", tmp_path / "guessed", tmp_path / "said"
+    corpus.write_text("not json\n" + "".join(f"{json.dumps(row)}\n" for row in rows))
+    done = run("index", corpus, "--db", guessed, "--embed", "none")
+    wanted = "en" if language == "zh" else language
+    assert run("info", "--db", guessed, "--json").json["language"] == wanted
+    assert ("--language says otherwise" in unwrapped(done.stderr)) == (wanted != "en")
+    run("index", corpus, "--db", said, "--embed", "none", "--language", "none")
+    assert run("info", "--db", said, "--json").json["language"] is None
+    run("index", corpus, "--db", said)
+    assert run("info", "--db", said, "--json").json["language"] is None
+
+
 def ids(run: Callable, db: Path, query: str) -> list[str]:
     """Return the ids found."""
     return [hit["id"] for hit in run("search", query, "--db", db, "--json").json["hits"]]
