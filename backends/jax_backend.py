@@ -77,6 +77,10 @@ class JaxBackend:
         """Say yes to an ONNX graph whose operators are known; a file that isn't there yet is taken at its name."""
         if not (named := is_graph(spec)):
             return named
+        if not spec.include_prompt:
+            return Serves(
+                ok=False, reason="its programs pool all tokens, and this model leaves those of its prompts out"
+            )
         if importlib.util.find_spec("jax") is None:
             return Serves(ok=False, reason="jax is not installed: pip install 'vectorsearch[jax]'")
         known = is_known(spec)

@@ -202,12 +202,24 @@ def _pooled(hidden: Array, mask: Array, pooling: Pooling) -> Array:
     """Reduce float32[n, length, dim] to float32[n, dim], as `pooling.pool` does."""
     if pooling == "none":
         return hidden
-    if pooling == "cls":
+    parts = [_of_mode(hidden, mask[..., None], mode) for mode in pooling.split("+")]
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=1)
+
+
+def _of_mode(hidden: Array, mask: Array, mode: str) -> Array:
+    """Reduce float32[n, length, dim] by one mode; `mask` is [n, length, 1]."""
+    if mode == "cls":
         return hidden[:, 0]
-    counts = jnp.maximum(mask.sum(axis=1, keepdims=True), 1)
-    if pooling == "last":
-        return jnp.take_along_axis(hidden, counts[..., None] - 1, axis=1)[:, 0]
-    return jnp.where(mask[..., None] > 0, hidden, 0).sum(axis=1) / counts
+    if mode == "last":
+        return jnp.take_along_axis(hidden, jnp.maximum(mask.sum(axis=1, keepdims=True), 1) - 1, axis=1)[:, 0]
+    if mode == "max":
+        return jnp.where(mask > 0, hidden, -jnp.inf).max(axis=1)
+    weights = mask.astype(hidden.dtype)
+    if mode == "weightedmean":
+        weights = weights * jnp.arange(1, mask.shape[1] + 1, dtype=hidden.dtype)[None, :, None]
+    counts = jnp.maximum(weights.sum(axis=1), 1)
+    sums = (jnp.where(mask > 0, hidden, 0) * weights).sum(axis=1)
+    return sums / (jnp.sqrt(counts) if mode == "mean_sqrt_len" else counts)
 
 
 def _normalized(vectors: Array) -> Array:

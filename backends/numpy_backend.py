@@ -103,7 +103,7 @@ class NumpyBackend:
         """Return the folder's `tokenizer.json`, or the words of a feature model."""
         if feature_model.is_feature_model(spec):
             return feature_model.read_tokenizer(spec)
-        return FolderTokenizer(spec.folder / "tokenizer.json")
+        return FolderTokenizer(spec.folder / "tokenizer.json", lower_case=spec.lower_case)
 
 
 class NumpyModel:

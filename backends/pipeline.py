@@ -80,6 +80,7 @@ def joined(chunks: Iterable[TokenRows]) -> TokenRows:
         [types for rows in every for types in rows.token_type_ids],
         np.concatenate([rows.truncated for rows in every]),
         first.pad_id,
+        first.prompt,
     )
 
 

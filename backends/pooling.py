@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from backends.base import POOLING_MODES
 from backends.errors import InferenceError, InvalidModel
 
 if TYPE_CHECKING:
@@ -25,27 +26,48 @@ def answer(raw: NDArray[np.float32], batch: TokenBatch, spec: ModelSpec) -> NDAr
         if raw.size != len(batch.input_ids):
             raise InvalidModel(f"model {spec.name!r} gave {raw.shape} for {batch.shape[0]} pairs: not one label")
         return require_finite(raw.reshape(-1), spec.name)
-    vectors = pool(raw, batch.attention_mask, spec.pooling)
+    vectors = pool(raw, batch.attention_mask, spec.pooling, prompt=batch.prompt)
     require_finite(vectors, spec.name)
     return l2_normalize(vectors) if spec.normalize else vectors
 
 
-def pool(hidden: NDArray[np.float32], mask: NDArray[np.int64], pooling: Pooling) -> NDArray[np.float32]:
-    """Reduce float32[n, length, dim] over the tokens whose mask is 1, to float32[n, dim].
+def pool(
+    hidden: NDArray[np.float32], mask: NDArray[np.int64], pooling: Pooling, *, prompt: int = 0
+) -> NDArray[np.float32]:
+    """Reduce float32[n, length, dim] over the tokens whose mask is 1, to float32[n, dim] for each mode of the pooling.
 
-    `cls` takes the first token, `last` the last unmasked one, `mean` the mean of all unmasked ones. Padding is
-    on the right. `none` is for graphs that pool themselves: the input is float32[n, dim] and returned as it is.
+    Of the tokens but the first `prompt`: `cls` takes the first, `last` the last, `mean` the mean, `max` the largest of
+    each number, `weightedmean` the mean weighted by position (from 1, the prompt's counted), `mean_sqrt_len` the sum
+    over the root of their number. Several modes, joined by "+", stand one after the other. Padding is on the right.
+    `none` is for graphs that pool themselves: the input is float32[n, dim] and returned as it is. A row of nothing but
+    prompt is zero where the mode is a mean.
     """
     if pooling == "none":
         return hidden
-    if pooling == "cls":
-        return np.asarray(hidden[:, 0])
-    counts = np.maximum(mask.sum(axis=1), 1)
-    if pooling == "last":
-        return np.asarray(hidden[np.arange(len(hidden)), counts - 1])
+    kept = mask if not prompt else mask * (np.arange(mask.shape[1]) >= prompt)
+    parts = [_pooled(hidden, kept, mode) for mode in pooling.split("+")]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def _pooled(hidden: NDArray[np.float32], mask: NDArray[np.int64], mode: str) -> NDArray[np.float32]:
+    rows = np.arange(len(hidden))
+    if mode == "cls":
+        return np.asarray(hidden[rows, mask.argmax(axis=1)])
+    if mode == "last":
+        found = mask.max(axis=1) > 0
+        last = np.where(found, mask.shape[1] - 1 - mask[:, ::-1].argmax(axis=1), 0)
+        return np.asarray(hidden[rows, last] * found[:, None], np.float32)
+    if mode == "max":
+        return np.asarray(np.where(mask[:, :, None] > 0, hidden, -np.inf).max(axis=1), np.float32)
+    if mode not in {"mean", "mean_sqrt_len", "weightedmean"}:
+        raise InvalidModel(f"pooling {mode!r} isn't known: there are {', '.join(POOLING_MODES)}")
+    weights = mask.astype(np.float32)
+    if mode == "weightedmean":
+        weights *= np.arange(1, mask.shape[1] + 1, dtype=np.float32)
     # A masked product rather than np.where: one matrix product per row, no copy of `hidden`.
-    sums = np.matmul(mask.astype(np.float32)[:, None, :], hidden)[:, 0]
-    return np.asarray(sums / counts[:, None], np.float32)
+    sums = np.matmul(weights[:, None, :], hidden)[:, 0]
+    counts = np.maximum(weights.sum(axis=1, keepdims=True), np.float32(1))
+    return np.asarray(sums / (np.sqrt(counts) if mode == "mean_sqrt_len" else counts), np.float32)
 
 
 def l2_normalize(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -12,8 +12,10 @@ from backends import catalogue, fingerprint
 from backends.base import Stoppable
 from backends.batching import Batching, batches
 from backends.deadline import Pace
-from backends.errors import CannotServe, InvalidInput
+from backends.errors import CannotServe, InvalidInput, InvalidModel
+from backends.head import Head
 from backends.pipeline import CHUNK, answered, joined, overlapped
+from backends.pooling import require_finite
 from backends.tokenizer import FolderTokenizer, SuppliesTokenizer
 
 if TYPE_CHECKING:
@@ -56,8 +58,11 @@ class TextModel:
         *,
         batching: Batching | None = None,
         nbytes: int | None = None,
+        head: Head | None = None,
     ) -> None:
         self.spec = spec
+        self._head = head
+        self._prompts: dict[str, int] = {}  # their lengths in tokens
         self.backend = backend
         self._tokenizer = tokenizer
         self._model = model
@@ -98,7 +103,8 @@ class TextModel:
     @property
     def nbytes(self) -> int:
         """Return the bytes to charge for it: those measured beforehand, if its loader knew them."""
-        return max(self.spec.least_nbytes, self._model.nbytes if self._nbytes is None else self._nbytes)
+        known = self._model.nbytes + (self._head.nbytes if self._head else 0) if self._nbytes is None else self._nbytes
+        return max(self.spec.least_nbytes, known)
 
     @property
     def device(self) -> str:
@@ -119,8 +125,12 @@ class TextModel:
         prefix = self.spec.query_prefix if kind == "query" else self.spec.passage_prefix
         if not len(texts):
             return Embeddings(np.empty((0, self.spec.dim or 0), np.float32), np.empty(0, np.bool_))
+        prompt = 0 if self.spec.include_prompt else self._prompt_length(prefix)
         chunks = (
-            self._tokenizer.texts([prefix + text for text in texts[start : start + CHUNK]], self.spec.max_length)
+            replace(
+                self._tokenizer.texts([prefix + text for text in texts[start : start + CHUNK]], longest), prompt=prompt
+            )
+            for longest in (self.spec.max_length,)
             for start in range(0, len(texts), CHUNK)
         )
         return Embeddings(*self._answers(chunks, len(texts), deadline))
@@ -141,7 +151,8 @@ class TextModel:
         longest = min(max_length or self.spec.max_length, self.spec.max_length)
         if not len(texts):
             return Scores(np.empty(0, np.float32), np.empty(0, np.bool_))
-        return Scores(*self._answers(iter([self._tokenizer.pairs(query, texts, longest)]), len(texts), deadline))
+        rows = self._tokenizer.pairs(self.spec.query_prefix + query, texts, longest)
+        return Scores(*self._answers(iter([rows]), len(texts), deadline))
 
     def warm_up(self) -> None:
         """Run one full-length row, so that the first caller finds the workspace taken and the code paths warm."""
@@ -170,7 +181,7 @@ class TextModel:
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Return the answers to the n rows of all chunks, in their order, and which were truncated."""
         if deadline is None and self._batching.streams > 1 and n > 1:
-            return overlapped(chunks, self._model.infer, batching=self._batching)
+            return overlapped(chunks, lambda batch: self._run(batch, None), batching=self._batching)
         rows = joined(chunks)
         return self._infer(rows, deadline), rows.truncated
 
@@ -202,8 +213,23 @@ class TextModel:
 
     def _run(self, batch: TokenBatch, deadline: Deadline | None) -> NDArray[np.float32]:
         if deadline is None or self._stoppable is None:
-            return self._model.infer(batch)
-        return self._stoppable.infer_until(batch, deadline)
+            answers = self._model.infer(batch)
+        else:
+            answers = self._stoppable.infer_until(batch, deadline)
+        if self._head is not None:
+            answers = require_finite(self._head(answers), self.spec.name)
+        if self.spec.task == "embed" and self.spec.dim not in (None, answers.shape[-1]):
+            raise InvalidModel(
+                f"model {self.spec.name!r} gives vectors of {answers.shape[-1]} numbers, and its description says "
+                f"{self.spec.dim}: its files don't belong together"
+            )
+        return answers
+
+    def _prompt_length(self, prompt: str) -> int:
+        if prompt not in self._prompts:
+            measure = getattr(self._tokenizer, "prompt_length", None)
+            self._prompts[prompt] = measure(prompt, self.spec.max_length) if prompt and measure else 0
+        return self._prompts[prompt]
 
 
 class TextLoader:
@@ -242,17 +268,19 @@ class TextLoader:
             BackendError: as `catalogue.ensure` and `Backend.load_model`.
             CannotServe: it runs on another device than it has to.
         """
-        catalogue.ensure(spec)
+        spec = catalogue.ensure(spec)
         # The tokenizer first: it is small, and if it can't be read nothing has to be freed.
         tokenizer = self.load_tokenizer(spec)
-        model = self._backend.load_model(spec)
+        head = Head(spec.head, spec.folder) if spec.head else None
+        # What the network gives is wider or narrower than the vector where a head follows, or several poolings.
+        model = self._backend.load_model(replace(spec, dim=None) if head or "+" in spec.pooling else spec)
         if self._device is not None and not model.device.startswith(self._device):
             model.close()
             raise CannotServe(
                 f"model {spec.name!r} has to run on {self._device!r}, and {self.name} runs it on {model.device!r}: "
                 "install what that device needs, or leave device out"
             )
-        return TextModel(spec, tokenizer, model, self.name, nbytes=self._measured(spec, self.name))
+        return TextModel(spec, tokenizer, model, self.name, nbytes=self._measured(spec, self.name), head=head)
 
     def load_tokenizer(self, spec: ModelSpec) -> Tokenizer:
         """Return the tokenizer of the model's folder, or of the backend if that brings its own.
@@ -262,4 +290,4 @@ class TextLoader:
         """
         if isinstance(self._backend, SuppliesTokenizer):
             return self._backend.load_tokenizer(spec)
-        return FolderTokenizer(spec.folder / "tokenizer.json")
+        return FolderTokenizer(spec.folder / "tokenizer.json", lower_case=spec.lower_case)

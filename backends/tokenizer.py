@@ -35,12 +35,16 @@ _LEAST_OF_A_PAIR = 5  # tokens for query and text together: a quarter, which a t
 
 @dataclass(frozen=True, slots=True)
 class TokenRows:
-    """Ragged token ids: row i is `input_ids[i]`, `token_type_ids[i]`; `truncated` bool[n] says what lost its tail."""
+    """Ragged token ids: row i is `input_ids[i]`, `token_type_ids[i]`; `truncated` bool[n] says what lost its tail.
+
+    The first `prompt` tokens of each row are left out of the pooling.
+    """
 
     input_ids: Sequence[Sequence[int]]
     token_type_ids: Sequence[Sequence[int]]
     truncated: NDArray[np.bool_]
     pad_id: int = 0
+    prompt: int = 0
 
     @property
     def lengths(self) -> NDArray[np.intp]:
@@ -80,7 +84,7 @@ class FolderTokenizer:
         InvalidModel: the file is missing or can't be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, lower_case: bool = False) -> None:
         try:
             from tokenizers import Tokenizer as Loaded  # noqa: PLC0415  (heavy: only where a model is loaded)
         except ImportError as exc:
@@ -96,6 +100,8 @@ class FolderTokenizer:
         # The package raises bare Exception for a file that it can't parse.
         except Exception as exc:
             raise InvalidModel(f"{path} is not a tokenizer that this version of tokenizers can read: {exc}") from exc
+        if lower_case:
+            self._lower()
         self._characters_per_token = max(1, int(CHARACTERS_PER_TOKEN / growth))
         self._settings = TokenizerSettings.read(path.parent)
         self._pad_id = self._find_pad_id()
@@ -116,6 +122,23 @@ class FolderTokenizer:
         encoded = [self._encode(text, room - len(asked.ids)) for text in texts]
         joined = [self._completed(asked, e) for e, _ in encoded]
         return self._rows(joined, [query_cut or cut for _, cut in encoded])
+
+    def plain(self, text: str, max_length: int) -> tuple[list[int], bool]:
+        """Return a text's own token ids, none of them added, and whether its tail was cut."""
+        encoding, cut = self._encode(text, max_length)
+        return list(encoding.ids), cut
+
+    def prompt_length(self, prompt: str, max_length: int) -> int:
+        """Return how many tokens a prompt has at the head of a text: its own, and those that stand before it."""
+        encoding = self._completed(self._encode(prompt, self._room(max_length, pair=False))[0])
+        return len(encoding.ids) - int(bool(encoding.special_tokens_mask) and encoding.special_tokens_mask[-1])
+
+    def _lower(self) -> None:
+        """Lower texts before all else, as `do_lower_case` of a sentence_bert_config.json asks for."""
+        from tokenizers import normalizers  # noqa: PLC0415  (heavy: only where a model is loaded)
+
+        own = self._tokenizer.normalizer
+        self._tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *([own] if own else [])])
 
     def _find_pad_id(self) -> int:
         if self._settings.pad_id is not None:

@@ -17,10 +17,12 @@ from backends.architectures import WRITTEN_OUT
 from backends.base import Serves
 from backends.entries import ENTRIES
 from backends.errors import InvalidModel, MissingExtra, TransientBackendError, VectorSearchError
+from backends.folder_weights import INDEX, find_weights
 from backends.memory import trim
 from backends.portable import is_packed
 from backends.precision import choose_precision
 from backends.process import usable_cores
+from backends.static_backend import is_static
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,9 +84,9 @@ class TorchBackend:
 
     def estimate(self, spec: ModelSpec) -> int:
         """Return the weights, both precisions of them where one is still to be chosen, and the workspace, in bytes."""
-        file = spec.folder / SAFETENSORS
+        files = [spec.folder / name for name in _parts(spec)] if _has_safetensors(spec) and spec.folder.is_dir() else []
         unpacked = spec.weights_nbytes * (1 if _has_safetensors(spec) else FLOATS_FACTOR)
-        size = file.stat().st_size if file.is_file() else unpacked
+        size = sum(file.stat().st_size for file in files if file.is_file()) or unpacked
         factor = {"float32": 1.0, "bfloat16": 0.5}.get(self._precision or "", 1.5)
         return int(size * factor) + workspace_nbytes(spec)
 
@@ -140,19 +142,22 @@ def _encoder(spec: ModelSpec, device: torch.device, precision: str) -> Encoder:
     config = _config(spec.folder)
     classify = spec.task == "cross-encode"
     like = torch.empty(0, dtype=getattr(torch, precision), device=device)
-    write_out = functools.partial(BertEncoder, config, like=like, classify=classify, first_only=spec.pooling == "cls")
+    write_out = functools.partial(
+        BertEncoder, config, like=like, classify=classify, first_only=spec.pooling == "cls" and spec.include_prompt
+    )
     try:
         if not _has_safetensors(spec):
             from backends.torch_graph import encoder_of  # noqa: PLC0415  (imports PyTorch)
 
             return encoder_of(spec, write_out, device)
         if is_written_out(config):
-            return write_out(load_file(spec.folder / SAFETENSORS))
+            parts = (load_file(spec.folder / name) for name in _parts(spec))
+            return write_out({name: weight for part in parts for name, weight in part.items()})
         from backends.transformers_encoder import TransformersEncoder  # noqa: PLC0415  (imports transformers)
 
         return TransformersEncoder(spec.folder, like=like, classify=classify, longest=spec.max_length)
     except (OSError, SafetensorError) as exc:
-        raise InvalidModel(f"{spec.folder / SAFETENSORS} can't be read: {exc}") from exc
+        raise InvalidModel(f"{spec.folder / _parts(spec)[0]} can't be read: {exc}") from exc
 
 
 def is_written_out(config: Mapping[str, Any]) -> bool:
@@ -178,8 +183,15 @@ def _is_8_bit(spec: ModelSpec) -> bool:
 
 def _has_safetensors(spec: ModelSpec) -> bool:
     """Return whether the spec is of safetensors, or of an ONNX graph with safetensors beside it."""
-    lies_beside = spec.weights_file.endswith(".onnx") and (spec.folder / SAFETENSORS).is_file()
-    return spec.weights_file == SAFETENSORS or lies_beside
+    files = (SAFETENSORS, INDEX)
+    lies_beside = spec.weights_file.endswith(".onnx") and any((spec.folder / name).is_file() for name in files)
+    return (spec.weights_file in files and not is_static(spec)) or lies_beside
+
+
+def _parts(spec: ModelSpec) -> list[str]:
+    """Return the files of safetensors, as paths in the folder."""
+    found = find_weights(spec.folder)
+    return [name for name in (*found.shards, *found.beside, found.file) if name.endswith(".safetensors")]
 
 
 def _config(folder: Path) -> Mapping[str, Any]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 import torch
 
-from backends.base import TokenBatch
 from backends.batching import Batching
 from backends.errors import InferenceError, TransientBackendError, VectorSearchError
 from backends.memory import trim
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from backends.base import ModelSpec, Pooling
+    from backends.base import ModelSpec, Pooling, TokenBatch
     from backends.deadline import Deadline
 
 T = TypeVar("T")
@@ -173,7 +173,7 @@ class TorchModel:
         )
         with torch.inference_mode():
             answer = encoder(ids, None if part.attention_mask.all() else mask.bool(), types).float()
-            pooled = answer if answer.ndim == 1 else _pool(answer, mask, self._spec.pooling)
+            pooled = answer if answer.ndim == 1 else _pool(answer, mask, self._spec.pooling, part.prompt)
             return np.asarray(pooled.cpu().numpy(), np.float32)
 
 
@@ -201,15 +201,19 @@ def cut(batch: TokenBatch, *, parts: int, most: int, longest: int) -> Iterator[T
             length = max(length, lengths[end])
             end += 1
         rows = slice(start, end), slice(int(length))
-        yield TokenBatch(batch.input_ids[rows], batch.attention_mask[rows], batch.token_type_ids[rows], batch.pad_id)
+        yield _part_of(batch, *rows)
         start = end
 
 
 def alone(batch: TokenBatch) -> Iterator[TokenBatch]:
     """Yield each row by itself, without padding."""
     for at, length in enumerate(np.maximum(batch.attention_mask.sum(axis=1), 1)):
-        row = slice(at, at + 1), slice(int(length))
-        yield TokenBatch(batch.input_ids[row], batch.attention_mask[row], batch.token_type_ids[row], batch.pad_id)
+        yield _part_of(batch, slice(at, at + 1), slice(int(length)))
+
+
+def _part_of(batch: TokenBatch, rows: slice, tokens: slice) -> TokenBatch:
+    ids, mask, types = (each[rows, tokens] for each in (batch.input_ids, batch.attention_mask, batch.token_type_ids))
+    return replace(batch, input_ids=ids, attention_mask=mask, token_type_ids=types)
 
 
 def rounded(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -225,19 +229,35 @@ def _padded(batch: TokenBatch, length: int) -> TokenBatch:
         return batch
     mask, types = (np.pad(values, ((0, 0), (0, more))) for values in (batch.attention_mask, batch.token_type_ids))
     ids = np.pad(batch.input_ids, ((0, 0), (0, more)), constant_values=batch.pad_id)
-    return TokenBatch(ids, mask, types, batch.pad_id)
+    return replace(batch, input_ids=ids, attention_mask=mask, token_type_ids=types)
 
 
 def _repadded(batch: TokenBatch, pad_id: int) -> TokenBatch:
     ids = np.where(batch.attention_mask > 0, batch.input_ids, pad_id)
-    return TokenBatch(ids, batch.attention_mask, batch.token_type_ids, pad_id)
+    return replace(batch, input_ids=ids, pad_id=pad_id)
 
 
-def _pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:
+def _pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: Pooling, prompt: int) -> torch.Tensor:
     """Pool as `pooling.pool` does; in PyTorch, because NumPy's products would start threads beside each worker."""
-    if pooling == "cls":
+    if hidden.shape[1] < mask.shape[1]:  # only the first token was read
         return hidden[:, 0]
-    counts = mask.sum(1)
-    if pooling == "last":
-        return hidden[torch.arange(len(hidden), device=hidden.device), counts - 1]
-    return (hidden * mask[:, :, None]).sum(1) / counts[:, None]
+    kept = mask * (torch.arange(mask.shape[1], device=mask.device) >= prompt) if prompt else mask
+    parts = [_pooled(hidden, kept, mode) for mode in pooling.split("+")]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def _pooled(hidden: torch.Tensor, mask: torch.Tensor, mode: str) -> torch.Tensor:
+    rows = torch.arange(len(hidden), device=hidden.device)
+    if mode == "cls":
+        return hidden[rows, mask.argmax(1)]
+    if mode == "last":
+        found = mask.any(1)
+        last = torch.where(found, mask.shape[1] - 1 - mask.flip(1).argmax(1), 0)
+        return hidden[rows, last] * found[:, None]
+    if mode == "max":
+        return hidden.masked_fill(mask[:, :, None] == 0, -torch.inf).amax(1)
+    weights = mask.to(hidden.dtype)
+    if mode == "weightedmean":
+        weights = weights * torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    counts = weights.sum(1, keepdim=True).clamp(min=1)
+    return (hidden * weights[:, :, None]).sum(1) / (counts.sqrt() if mode == "mean_sqrt_len" else counts)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from backends import catalogue
 from backends.analyzer import Analyzer, listed
 from backends.base import ModelSpec
+from backends.catalogue import is_same_model
 from backends.errors import BackendError, UnknownModel
 from backends.languages import language_code
 from vectorsearch import config
@@ -142,17 +143,16 @@ class Assembly:
         if stored.embed is None:
             return None
         source, _, digest = stored.embed.rpartition("@")
-        if (
-            isinstance(default, ModelSpec)
-            and default.digest.startswith(digest)
-            and not isinstance(default, AbsentModel)
-        ):
+        if isinstance(default, ModelSpec) and is_same_model(default, digest) and not isinstance(default, AbsentModel):
             return default  # a tenant's, if it is the store's own: wherever that was found
         found = self.files.find(source)
         try:
             # What is registered may not be known; the digest tells whether this is the one.
-            spec = catalogue.resolve(found) if self.registry.fault else models.resolve(found, "embed")
-            if spec.digest.startswith(digest):
+            if self.files.is_copy(found):
+                spec = self.files.resolve(found)
+            else:
+                spec = catalogue.resolve(found) if self.registry.fault else models.resolve(found, "embed")
+            if is_same_model(spec, digest):
                 return spec
             reason = f"it has changed: the vectors are of digest {digest}, and it is now {digest_of(spec)}"
         except UnknownModel:
@@ -198,6 +198,6 @@ def _fingerprint(embedder: ModelSpec | None, models: Models, stored: CollectionS
     """Name the embedder as `Models.fingerprint_of`, or as the database knows it already."""
     if embedder is None:
         return None
-    if stored and stored.embed and stored.embed.endswith(f"@{digest_of(embedder)}"):
+    if stored and stored.embed and is_same_model(embedder, stored.embed.rpartition("@")[2]):
         return stored.embed  # the same model, wherever its folder lies now
     return models.fingerprint_of(embedder)

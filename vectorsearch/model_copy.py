@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from backends import signature
 from backends.errors import InvalidModel
+from backends.folder_weights import find_weights
 from vectorsearch.storage.files import fsync_file
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def copy_model(spec: ModelSpec, target: Path) -> None:
 def _weights(spec: ModelSpec) -> frozenset[str]:
     """Return the files of weights, as paths in the folder: the graph and what it keeps beside itself."""
     if not spec.weights_file.endswith(".onnx"):
-        return frozenset({spec.weights_file})
+        return frozenset(find_weights(spec.folder).files(None)) if spec.weights_file else frozenset()
     graph = signature.read(spec.folder / spec.weights_file)
     beside = Path(spec.weights_file).parent
     return frozenset({spec.weights_file, *(str(beside / name) for name in (graph.external if graph else ()))})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from collections import Counter
@@ -11,11 +12,12 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from backends.catalogue import is_same_model
 from backends.errors import InvalidModel
 from backends.folder import read_folder
 from vectorsearch.model_copy import copy_model
 from vectorsearch.storage.errors import StoreError
-from vectorsearch.storage.files import fsync_folder
+from vectorsearch.storage.files import fsync_file, fsync_folder
 from vectorsearch.storage.upkeep import Fault
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from vectorsearch.storage.registry import ModelRow, Registry
 
 FOLDER_NAME = "models"
+_VOUCHED = ".accept_keys.json"  # no file of that name is ever copied from a model's folder
 _DIGITS = 32  # of the digest, in a folder's name
 
 
@@ -56,10 +59,30 @@ class ModelFiles:
         Raises:
             InvalidModel: its files are missing or damaged, or not those that were registered.
         """
-        spec = read_folder(self.path_of(digest), name=name, anew=anew)
-        if spec.digest != digest:
+        spec = read_folder(self.path_of(digest), name=name, anew=anew, accept_keys=self.vouched_for(digest))
+        if not is_same_model(spec, digest):
             raise InvalidModel(f"the files of model {name!r} have changed since it was registered: register it again")
-        return replace(spec, checked=True)
+        # A model of release 0.1.0 keeps the digest by which rows and documents know it.
+        return replace(spec, digest=digest, checked=True)
+
+    def is_copy(self, found: str) -> bool:
+        """Tell whether this is a copy in the store."""
+        return Path(found).parent == self._folder
+
+    def resolve(self, copy: str) -> ModelSpec:
+        """Return the model of a stored copy, as `find` gave it.
+
+        Raises:
+            InvalidModel: it can't be served any more.
+        """
+        return read_folder(Path(copy), accept_keys=self.vouched_for(Path(copy).name))
+
+    def vouched_for(self, digest: str) -> tuple[str, ...]:
+        """Return the keys of a stored model's configuration that were vouched for when it was registered."""
+        try:
+            return tuple(map(str, json.loads((self.path_of(digest) / _VOUCHED).read_text(encoding="utf-8"))))
+        except (OSError, ValueError, TypeError, RecursionError):
+            return ()  # none, or the digest tells that they have changed
 
     @contextmanager
     def copied(self, spec: ModelSpec) -> Iterator[ModelSpec]:
@@ -95,7 +118,10 @@ class ModelFiles:
         with self._keeping(unfinished):
             try:
                 copy_model(spec, unfinished)
-                if read_folder(unfinished, name=spec.name).digest != spec.digest:
+                if spec.accept_keys:
+                    (unfinished / _VOUCHED).write_text(json.dumps(spec.accept_keys), encoding="utf-8")
+                    fsync_file(unfinished / _VOUCHED)
+                if read_folder(unfinished, name=spec.name, accept_keys=spec.accept_keys).digest != spec.digest:
                     raise InvalidModel(f"the files of {spec.folder} changed while they were copied: register it again")
                 with self._lock:
                     if target.exists():  # an instance that is loaded has its files open, and keeps them

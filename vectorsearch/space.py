@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from backends.base import ModelSpec
+from backends.catalogue import is_same_model
 from backends.errors import ModelUnavailable, VectorSearchError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class EmbeddingSpace:
         """Let a model be the embedder if that is the one that made the vectors and couldn't be had."""
         with self._settled:
             self._settled.wait_for(lambda: self._exchanges % 2 == 0)
-            if isinstance(self._embedder, AbsentModel) and model.digest.startswith(digest_of(self._embedder)):
+            if isinstance(self._embedder, AbsentModel) and is_same_model(model, digest_of(self._embedder)):
                 self._embedder = model
                 self._exchanges += 2  # searches under way are done again with it
 

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from backends import catalogue, registry, text_model
+from backends import catalogue, folder, registry, text_model
 from backends.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def tokenizer() -> Tokenizer:
 @pytest.fixture(autouse=True)
 def _own_cache(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep each test out of the user's cache, except where it needs the real models."""
+    monkeypatch.setattr(folder, "_places", {})  # other tests have written the same bytes elsewhere
     if "models" not in request.keywords:
         monkeypatch.setenv("VECTORSEARCH_CACHE", str(tmp_path / "cache"))
 

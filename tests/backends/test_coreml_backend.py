@@ -14,6 +14,7 @@ import coremltools
 import numpy as np
 import pytest
 from coremltools.converters.mil import mil
+from module_files import pooled
 
 from backends import catalogue, coreml_backend, graph, onnx_file
 from backends.base import TokenBatch
@@ -129,9 +130,7 @@ def test_shapes_are_few_and_hold_every_batch() -> None:
     assert shape_for(batch_of(500, 8), shapes(spec)) == (1, 512)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"pooled": True}, {"task": "cross-encode"}, {"files": {"modules.json": [{"type": "Transformer"}]}}]
-)
+@pytest.mark.parametrize("options", [{}, {"pooled": True}, {"task": "cross-encode"}, {"files": pooled("mean")}])
 def test_answers_are_those_of_onnx_runtime(make_folder: Callable[..., Path], options: dict[str, Any]) -> None:
     """Padded to a program's shape and cut into several runs, a batch gets the answers it has elsewhere."""
     spec = catalogue.resolve(make_folder(**options))

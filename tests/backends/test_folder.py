@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
+from module_files import modules
 from onnx import numpy_helper
 
 from backends import catalogue, folder, signature
@@ -23,7 +24,7 @@ def test_description_is_the_folders_own_when_it_has_one(make_folder: Any) -> Non
     """Pooling, normalisation, prefixes and length come from sentence-transformers' files."""
     files = {
         "1_Pooling/config.json": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
-        "modules.json": [{"type": "sentence_transformers.models.Transformer"}, {"type": "x.models.Pooling"}],
+        "modules.json": modules("Pooling"),
         "config_sentence_transformers.json": {"prompts": {"query": "q: ", "document": "d: "}},
         "sentence_bert_config.json": {"max_seq_length": 128},
     }
@@ -45,16 +46,6 @@ def test_mean_and_length_one_are_taken_when_the_folder_says_nothing(make_folder:
 def test_pooling_is_read_when_written_either_way(make_folder: Any, config: dict[str, Any], pooling: str) -> None:
     """Old files have a flag per mode, new ones a single name."""
     assert catalogue.resolve(make_folder(files={"1_Pooling/config.json": config})).pooling == pooling
-
-
-@pytest.mark.parametrize(
-    "config",
-    [{"pooling_mode_max_tokens": True}, {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}],
-)
-def test_pooling_is_refused_when_it_can_not_be_served(make_folder: Any, config: dict[str, Any]) -> None:
-    """Another pooling, or two at once, is refused rather than replaced by a wrong one."""
-    with pytest.raises(InvalidModel, match="pooling_mode"):
-        catalogue.resolve(make_folder(files={"1_Pooling/config.json": config}))
 
 
 def test_graph_pools_when_it_has_no_token_vectors(make_folder: Any) -> None:
@@ -171,7 +162,7 @@ def test_nothing_is_read_again_when_no_file_changed(make_folder: Any, monkeypatc
     monkeypatch.setattr(folder, "_examine", pytest.fail)
     assert catalogue.resolve(made) == first
     monkeypatch.setattr(folder, "_examine", examine)
-    make_folder(files=MEAN | {"modules.json": []})
+    make_folder(files=MEAN | {"modules.json": modules("Pooling")})
     assert catalogue.resolve(made).digest != first.digest
 
 

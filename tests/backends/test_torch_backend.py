@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from module_files import modules
 
 from backends import catalogue, precision, registry, text_model
 from backends.base import TokenBatch
@@ -79,7 +80,7 @@ def test_vectors_keep_their_direction_when_computed_in_bfloat16(folder_of: Any, 
 def test_vectors_are_pooled_as_the_folder_says_when_embedding(folder_of: Any, load_torch: Any, pooling: str) -> None:
     """CLS, mean and last token agree with the token vectors of transformers' own module."""
     flags = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens", "last": "pooling_mode_lasttoken"}
-    folder = folder_of(files={"1_Pooling/config.json": {flags[pooling]: True}, "modules.json": []})
+    folder = folder_of(files={"1_Pooling/config.json": {flags[pooling]: True}, "modules.json": modules("Pooling")})
     batch = ragged()
     with torch.no_grad():
         hidden = (
