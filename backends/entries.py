@@ -120,7 +120,7 @@ def folder_digests(
         for each in fields(answer)
         if each.name not in _IN_DIGEST
     )
-    former = digest_of(hashes, answer) if as_before else ""
+    former = digest_of(hashes, answer) if as_before and answer.pooling in {"cls", "mean", "last", "none"} else ""
     known = next((entry for entry in ENTRIES.values() if entry.digest == former), None)
     if known and not accept_keys:
         config = folder_keys.canonical(json.loads(config_files(known)["config.json"]))

@@ -49,7 +49,8 @@ def _embed(spec: ModelSpec, query: str, texts: Sequence[str]) -> NDArray[np.floa
     model = SentenceTransformer(
         str(spec.folder), device="cpu", local_files_only=True, model_kwargs={"use_safetensors": True}
     )
-    vectors = [model.encode_query(query), *(model.encode_document(text) for text in texts)]
+    # Of a model that has a prompt for passages under another name than "document", release 6.2 takes none.
+    vectors = [model.encode_query(query), *(model.encode_document(text, prompt=spec.passage_prefix) for text in texts)]
     return np.stack([np.asarray(vector, np.float32) for vector in vectors])
 
 

@@ -60,7 +60,9 @@ def copy_model(spec: ModelSpec, target: Path) -> None:
 def _weights(spec: ModelSpec) -> frozenset[str]:
     """Return the files of weights, as paths in the folder: the graph and what it keeps beside itself."""
     if not spec.weights_file.endswith(".onnx"):
-        return frozenset(find_weights(spec.folder).files(None)) if spec.weights_file else frozenset()
+        # A feature model has a file of its own kind; what is in safetensors may be in several.
+        is_apart = not spec.weights_file.endswith((".safetensors", ".json"))
+        return frozenset({spec.weights_file} if is_apart else find_weights(spec.folder).files(None))
     graph = signature.read(spec.folder / spec.weights_file)
     beside = Path(spec.weights_file).parent
     return frozenset({spec.weights_file, *(str(beside / name) for name in (graph.external if graph else ()))})

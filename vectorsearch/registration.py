@@ -47,6 +47,7 @@ class RegisteredModel:
 
     `trial` is what it took when it was tried, None of one that was not: the catalogue's, or of a backend that only this
     process knows. `compared` says how close its answers are to sentence-transformers', or why that isn't known.
+    `accept_keys` are keys of its configuration that aren't understood here, and that somebody vouched for.
     """
 
     tenant: str
@@ -57,6 +58,7 @@ class RegisteredModel:
     config: ModelConfig
     trial: Trial | None = None
     compared: str = ""
+    accept_keys: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, row: ModelRow) -> Self:
@@ -70,6 +72,7 @@ class RegisteredModel:
             config=_config(row),
             trial=trial.from_plain(row.settings.get("trial") or {}),
             compared=row.settings.get("compared", ""),
+            accept_keys=tuple(row.settings.get("accept_keys", ())),
         )
 
 
@@ -140,6 +143,7 @@ class Registration:
         config: ModelConfig,
         compare: bool = True,
         progress: Callable[[str], object] | None = None,
+        accept_keys: Sequence[str] = (),
     ) -> RegisteredModel:
         """Check a model, copy its files, try it, and let the name mean it; on any error all stays as it was.
 
@@ -155,13 +159,14 @@ class Registration:
             InferenceError, LifecycleError: it can't be loaded, or its answers are no numbers.
         """
         self._require_writable()
-        spec = self._checked(name, source, task)
+        spec = self._checked(name, source, task, self._may_vouch(accept_keys))
         with self._lock:
             try:
                 begun = time.perf_counter()
                 with self._files.copied(replace(spec, name=name)) as stored:
                     copying_s = time.perf_counter() - begun
                     settings = _settings(stored.task, source, config)
+                    settings |= {"accept_keys": list(stored.accept_keys)} if stored.accept_keys else {}
                     if not is_vouched_for(spec):
                         settings |= self._tried(stored, copying_s, compare=compare, progress=progress)
                     row = ModelRow(self._tenant, name, stored.digest, settings)
@@ -232,7 +237,18 @@ class Registration:
 
         return self._files.copy_into(folder, copy_rows)
 
-    def _checked(self, name: str, source: str | Path, task: str) -> ModelSpec:
+    def _may_vouch(self, accept_keys: Sequence[str]) -> tuple[str, ...]:
+        """Return the keys that are vouched for: whoever runs the store may do that, a tenant may not."""
+        if isinstance(accept_keys, str) or not all(isinstance(key, str) for key in accept_keys):
+            raise InvalidInput(f"accept_keys must be a list of keys, not {accept_keys!r:.60}")
+        if accept_keys and self._tenant:
+            raise InvalidInput(
+                f"tenant {self._tenant!r} can't vouch for keys of a model's configuration ({', '.join(accept_keys)}): "
+                "whoever runs the store does, by registering the model in the store itself"
+            )
+        return tuple(accept_keys)
+
+    def _checked(self, name: str, source: str | Path, task: str, accept_keys: tuple[str, ...]) -> ModelSpec:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidInput(f"model name {name!r}: use up to 100 letters, digits and . _ -, a letter or digit first")
         if name in _RESERVED:
@@ -241,7 +257,9 @@ class Registration:
             raise InvalidInput(f"task {task!r} is unknown: use {', '.join(map(repr, TASKS))}")
         if not isinstance(source, str | Path):
             raise InvalidInput(f"the source of model {name!r} is {source!r}: give a folder or a name of the catalogue")
-        spec = catalogue.ensure(catalogue.resolve(source))
+        spec = catalogue.ensure(catalogue.resolve(source, accept_keys=accept_keys))
+        if set(accept_keys) != set(spec.accept_keys):
+            raise InvalidInput(f"accept_keys={list(accept_keys)!r}: nothing of {str(source)!r} has to be vouched for")
         if spec.task != TASKS[task]:
             raise InvalidInput(f"{str(source)!r} is for {spec.task!r}, and was to be registered for {TASKS[task]!r}")
         if name in catalogue.names() and (known := catalogue.resolve(name).task) != spec.task:

@@ -10,7 +10,7 @@ from lifecycle import LoadPolicy, ModelConfig
 from vectorsearch.tenants import AS_BEFORE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from vectorsearch.database import Database
@@ -80,6 +80,7 @@ class Tenancy:
         min_residency_s: float = 0.0,
         compare: bool = True,
         progress: Callable[[str], object] | None = None,
+        accept_keys: Sequence[str] = (),
     ) -> RegisteredModel:
         """Register a model under a name of this tenant's own, for `search(rerank=NAME)` or as an embedder.
 
@@ -92,6 +93,9 @@ class Tenancy:
         seconds; what it took there it is charged (`RegisteredModel.trial`). With `compare` its answers are compared
         with sentence-transformers', where that is installed and reads the folder, in more time than those 60 seconds.
         `progress` is told each step.
+
+        A key of the folder's configuration that isn't understood is refused by its name. With `accept_keys` you say of
+        such keys that they change no answer: they are stored, and part of the model's digest. A tenant can't say so.
 
         Raises:
             InvalidInput: the name, the task or an option can't be used, the model is too large, or the documents are
@@ -110,7 +114,7 @@ class Tenancy:
             min_residency_s=min_residency_s,
         )
         registered = self._registration.register(
-            name, source, task=task, config=config, compare=compare, progress=progress
+            name, source, task=task, config=config, compare=compare, progress=progress, accept_keys=accept_keys
         )
         for tenant in self._tenants.opened() if self._tenants else ():
             tenant._registration.find_lent(name, self._registration)  # noqa: SLF001 -- of this class

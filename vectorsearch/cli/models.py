@@ -62,10 +62,11 @@ def pull(
 def show(
     name: ModelName,
     *,
+    accept_key: registered.AcceptKeys = None,
     as_json: output.Json = False,
 ) -> None:
     """Show all that is known of a model, its profiles on this machine included, without fetching or loading it."""
-    spec = catalogue.resolve(name)
+    spec = catalogue.resolve(name, accept_keys=accept_key or ())
     backends = dict.fromkeys(each for name in registry.available() for each in (name, *registry.variants(name)))
     measured = [found for backend in backends if (found := profiles.read(spec, backend))]
     facts = _facts(spec) | {"profiles": {found.backend: _figures(found) for found in measured}}

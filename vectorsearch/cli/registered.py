@@ -30,6 +30,15 @@ is taken into use by [bold]reindex --embed NAME[/].
   vectorsearch models register own ./my-model --db my.db --task cross-encoder
   vectorsearch search "tax law" --db my.db --rerank own"""
 
+AcceptKeys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-key",
+        help="Vouch for a key of its configuration that isn't understood; may be given again.",
+        metavar="KEY",
+        show_default=False,
+    ),
+]
 Name = Annotated[str, typer.Argument(help="Letters, digits and . _ -, up to 100.", metavar="NAME", show_default=False)]
 
 
@@ -62,6 +71,7 @@ def register(
     no_compare: Annotated[
         bool, typer.Option("--no-compare", help="Don't compare its answers with sentence-transformers'.")
     ] = False,
+    accept_key: AcceptKeys = None,
     as_json: output.Json = False,
 ) -> None:
     """Copy, try and register."""
@@ -69,7 +79,7 @@ def register(
     one_of(list(LoadPolicy), load_policy, option="--load-policy")
     with open_existing(db, tenant=tenant, writing=True) as database:
         known = {model.name for model in database.registered_models()}
-        fetch_models([catalogue.resolve(source)])
+        fetch_models([catalogue.resolve(source, accept_keys=accept_key or ())])
         output.print_note(f"copying, loading and trying {source}")
         model = database.register_model(
             name,
@@ -82,6 +92,7 @@ def register(
             pinned=pinned,
             min_residency_s=min_residency,
             compare=not no_compare,
+            accept_keys=accept_key or (),
             progress=lambda step: output.print_note(f"trying {name} in a process of its own: {step}"),
         )
     if as_json:
