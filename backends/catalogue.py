@@ -108,24 +108,22 @@ def ensure(spec: ModelSpec, progress: Callable[[Progress], None] | None = None) 
         return spec
     if not spec.weights_file:
         return spec
-    # The same bytes may lie in several places, and the one that was named first may be gone by now.
-    why = _why_not_there(spec, spec.folder)
-    for folder in known_places(spec.digest) if why else ():
-        if folder != spec.folder and not _why_not_there(spec, folder):
-            return replace(spec, folder=folder)
-    if why:
-        raise InvalidModel(why)
+    if not (spec.folder / spec.weights_file).is_file():
+        # The same bytes may lie in several places, and the one that was named first be gone by now.
+        for folder in known_places(spec.digest):
+            if (folder / spec.weights_file).is_file() and _is_there(spec, folder):
+                return replace(spec, folder=folder)
+        raise InvalidModel(f"model {spec.name!r} has no file {spec.folder / spec.weights_file}: put it back")
+    if not _is_there(spec, spec.folder):
+        raise InvalidModel(
+            f"the files in {spec.folder} have changed since {spec.name!r} was registered: register again"
+        )
     return spec
 
 
-def _why_not_there(spec: ModelSpec, folder: Path) -> str:
-    """Return why a folder can't serve as a model's, nothing if it can."""
-    if not (folder / spec.weights_file).is_file():
-        return f"model {spec.name!r} has no file {folder / spec.weights_file}: put it back"
+def _is_there(spec: ModelSpec, folder: Path) -> bool:
     found = read_folder(folder, name=spec.name, anew=spec.checked, accept_keys=spec.accept_keys)
-    if not is_same_model(found, spec.digest):
-        return f"the files in {folder} have changed since {spec.name!r} was registered: register again"
-    return ""
+    return is_same_model(found, spec.digest)
 
 
 def is_same_model(found: ModelSpec, digest: str) -> bool:
