@@ -26,7 +26,7 @@ assert scores.argmax(1).tolist() == list(range(64))
 def run(code: str) -> subprocess.CompletedProcess[str]:
     """Run code in a fresh interpreter, from the root of the repository."""
     return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=600
     )
 
 

@@ -61,6 +61,6 @@ def test_a_skip_is_a_failure_when_it_is_not_listed(tmp_path: Path, environment: 
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert told in done.stdout, done.stdout

@@ -236,7 +236,7 @@ def test_nothing_is_printed_when_a_program_is_built(make_folder: Callable[..., P
         "import sys, pathlib; from backends import catalogue; from backends.coreml_backend import build_package\n"
         f"build_package(catalogue.resolve(pathlib.Path({str(folder)!r})), 1, 8)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout + done.stderr == ""
 
 

@@ -125,7 +125,7 @@ def test_new_process_hashes_terms_alike(tmp_path: Path) -> None:
         "import json, sys; from pathlib import Path; from backends.feature_model import read_spec, read_tokenizer\n"
         "print(json.dumps(read_tokenizer(read_spec(Path(sys.argv[1]))).hashes('Reading CSV files')))"
     )
-    done = subprocess.run([sys.executable, "-c", code, spec.folder], capture_output=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, spec.folder], capture_output=True, check=True, timeout=600)
     assert json.loads(done.stdout) == tokenizer().hashes("Reading CSV files")
 
 

@@ -52,7 +52,7 @@ def test_next_chunk_is_tokenised_when_the_first_is_still_running() -> None:
         yield rows_of(4, 5)
 
     def run(batch: TokenBatch) -> NDArray[np.float32]:
-        assert asked.wait(60)
+        assert asked.wait(600)
         return first_id(batch)
 
     answers, _ = overlapped(chunks(), run, batching=BATCHING)
@@ -61,7 +61,7 @@ def test_next_chunk_is_tokenised_when_the_first_is_still_running() -> None:
 
 def test_two_batches_run_at_once_when_there_are_two_streams() -> None:
     """Each of two batches waits for the other to have begun."""
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=600)
 
     def run(batch: TokenBatch) -> NDArray[np.float32]:
         both.wait()

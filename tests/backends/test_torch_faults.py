@@ -134,5 +134,5 @@ def test_no_thread_is_left_waiting_when_another_can_not_be_had(monkeypatch: pyte
     monkeypatch.setattr(threading.Thread, "start", refuse_the_second)
     with pytest.raises(RuntimeError, match="can't start"):
         Workers(4)
-    started[0].join(30)
+    started[0].join(600)
     assert not started[0].is_alive()

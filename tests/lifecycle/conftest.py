@@ -31,5 +31,5 @@ def bench() -> Iterator[Callable[..., Bench]]:
     for one in made:
         one.finish()
     for thread in set(threading.enumerate()) - before:
-        thread.join(10.0)
+        thread.join(600.0)
         assert not thread.is_alive(), f"{thread} was left behind"

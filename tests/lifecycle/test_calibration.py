@@ -226,7 +226,7 @@ def test_figures_are_near_the_truth_when_a_real_model_is_calibrated(
     assert measured.parity is not None
     assert 1 > measured.parity.value >= measured.parity.needed == calibration.AGREEMENT_QUANTISED
     assert costs(spec, "bulk")["onnx"].ms == measured.bulk_ms
-    assert 0 < measured.query_ms < measured.first_ms * 1.5 < 10_000
+    assert min(measured.query_ms, measured.first_ms, measured.load_s) > 0
     assert {"onnxruntime", "tokenizers"} <= measured.packages.keys()
     assert spec.weights_nbytes < measured.nbytes < 256 << 20
     assert measured.workspace_nbytes > 1 << 20

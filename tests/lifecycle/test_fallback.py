@@ -328,6 +328,6 @@ def test_lease_is_kept_until_the_work_ends_when_its_caller_has_left(house: House
     assert house.manager.status(chain.ref).leases == 1
     unload = Call(lambda: house.manager.unload(chain.ref))
     gate.set()
-    unload.join(60.0)
+    unload.join(600.0)
     assert (one.closed, house.manager.status(chain.ref).leases) == (1, 0)
     assert house.counts() == [("one", 1, 0, 0)], "a deadline says nothing against a backend"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lifecycle import Lease
 
 pytestmark = pytest.mark.models
+FAR_S = 800.0
 QUERY = "how do I read a csv file"
 
 
@@ -45,25 +46,28 @@ def test_numpy_answers_in_the_same_space_when_onnx_runtime_fails(manager: ModelM
         texts = ["csv.reader reads rows", "the weather is fine", "json.loads parses a text"]
         return lease.backend, model.score(QUERY, texts).scores
 
-    (where, stand_in), (home, usual) = chain.run(ask), chain.run(ask)
+    (where, stand_in), (home, usual) = chain.run(ask, timeout_s=FAR_S), chain.run(ask, timeout_s=FAR_S)
     assert (where, home) == ("numpy", "onnx")
     cosine = stand_in @ usual / np.linalg.norm(stand_in) / np.linalg.norm(usual)
     assert cosine >= 0.99
 
 
 def test_reranker_comes_back_when_its_time_is_up(manager: ModelManager) -> None:
-    """Fifty long passages can't be scored in 20 ms: the caller is told, and the model serves the next call."""
+    """Fifty long passages can't be scored in 20 ms: the caller is told, and the model serves the next call.
+
+    The time runs from when the model is there: on a busy machine the way to it may take as long.
+    """
     chain = text_chain(manager, catalogue.pull(DEFAULT_RERANKER), ["onnx"])
     texts = ["rows of a csv file are read one by one " * 40] * 50
 
     def score(model: Any, _lease: Lease) -> Any:
-        return model.score(QUERY, texts, deadline=deadline)
+        return model.score(QUERY, texts, deadline=Deadline.after(limit_s))
 
-    with manager.lease(chain.ref) as model:
+    with manager.lease(chain.ref, FAR_S) as model:
         assert model.stops
-    deadline = Deadline.after(0.02)
+    limit_s = 0.02
     with pytest.raises(DeadlineExceeded):
-        chain.run(score, deadline=deadline)
-    texts, deadline = texts[:1], Deadline.after(60.0)
-    assert np.isfinite(chain.run(score, deadline=deadline).scores).all()
+        chain.run(score, deadline=Deadline.after(FAR_S))
+    texts, limit_s = texts[:1], FAR_S
+    assert np.isfinite(chain.run(score, deadline=Deadline.after(FAR_S)).scores).all()
     assert manager.status(chain.ref).leases == 0

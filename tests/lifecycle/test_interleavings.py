@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     MakeBench = Callable[..., Bench]
 
 A, B = ModelRef("t", "A"), ModelRef("t", "B")
-PATIENCE_S = 20.0  # what a lost message would cost; nothing here waits so long
+PATIENCE_S = 600.0  # what a lost message would cost; nothing here waits so long
 START = threading.Thread.start
 
 

@@ -161,7 +161,7 @@ def test_watchdog_checks_by_itself_when_it_is_entered() -> None:
         watchdog = Watchdog(manager, stall_s=0.01, report=report)
         with watchdog:
             caller = Call(lambda: lease_once(manager))
-            assert told.wait(60.0)
+            assert told.wait(600.0)
             gate.opened.set()
             caller.result()
         told.clear()
@@ -169,7 +169,7 @@ def test_watchdog_checks_by_itself_when_it_is_entered() -> None:
         manager.unload(ModelRef("t", "A"))
         with watchdog:
             caller = Call(lambda: lease_once(manager))
-            assert told.wait(60.0)
+            assert told.wait(600.0)
             gate.opened.set()
             caller.result()
 

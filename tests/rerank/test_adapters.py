@@ -126,7 +126,7 @@ def test_candidate_is_refused_when_it_can_not_rerank(candidate: object) -> None:
 def test_function_is_left_alone_when_it_is_late() -> None:
     """A function that hangs costs its caller no more than the deadline; one in time gives its scores."""
     gate = threading.Event()
-    late = as_reranker(lambda _query, texts: gate.wait(60) and [0.0 for _ in texts])
+    late = as_reranker(lambda _query, texts: gate.wait(600) and [0.0 for _ in texts])
     with pytest.raises(DeadlineExceeded):
         late.score_detailed("q", TEXTS, deadline=Deadline.after(0.01))
     gate.set()

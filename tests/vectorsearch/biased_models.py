@@ -52,7 +52,7 @@ def resident(store: vs.Database) -> list[ModelStatus]:
     moved = threading.Event()
     store._models.manager.subscribe(lambda _: moved.set())
     while any(not model.refs for model in store.models().models):
-        assert moved.wait(60)
+        assert moved.wait(600)
         moved.clear()
     return list(store.models().models)
 

@@ -21,20 +21,20 @@ def test_a_second_close_returns_when_the_first_is_done(tmp_path: Path, monkeypat
 
     def held(self: Collection) -> None:
         inside.set()
-        assert go_on.wait(60)
+        assert go_on.wait(600)
         flush(self)
 
     db = vs.open(tmp_path / "db", embed=None)
     monkeypatch.setattr(Collection, "flush", held)
     first = threading.Thread(target=db.close)
     first.start()
-    assert inside.wait(60)
+    assert inside.wait(600)
     second = threading.Thread(target=lambda: (db.close(), vs.open(tmp_path / "db", embed=None).close()), daemon=True)
     second.start()
     second.join(0.05)
     assert second.is_alive()
     go_on.set()
     for thread in (first, second):
-        thread.join(60)
+        thread.join(600)
         assert not thread.is_alive()
     assert db.closed

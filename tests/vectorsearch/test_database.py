@@ -188,7 +188,7 @@ def test_threads_read_and_write_together(open_database: OpenDatabase) -> None:
 
     def work(number: int) -> None:
         try:
-            barrier.wait(30)
+            barrier.wait(600)
             for i in range(15):
                 if number % 2:
                     db.upsert([{"id": f"t{number}-{i}", "text": f"gamma t{number}x{i}"}])
@@ -202,7 +202,7 @@ def test_threads_read_and_write_together(open_database: OpenDatabase) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
     assert failures == []
     assert db.count() == len(DOCS) + 2 * 5
     assert db.search("t1x14", mode="lexical")[0].id == "t1-14"

@@ -1,9 +1,13 @@
-"""Searches with a time limit, and what runs beside what. Gates stand for slow work: nothing here sleeps."""
+"""Searches with a time limit, and what runs beside what. Gates stand for slow work: nothing here sleeps.
+
+What isn't held must be in time, however slow the machine is: a search is tried with longer and longer limits.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +26,8 @@ if TYPE_CHECKING:
     from .conftest import OpenDatabase
 
 DOCS = [{"id": word, "text": f"{word} text"} for word in ("alpha", "beta", "gamma")]
-SOON_S = 0.5  # long enough for what is not held, on a busy machine too
+SOON_S = 0.5  # long enough for what is not held, unless the machine is busy
+LIMITS_S = (SOON_S, 4.0, 30.0, 200.0)
 
 
 @pytest.fixture
@@ -37,10 +42,21 @@ def held(gate: threading.Event, function: Callable[..., Any]) -> Callable[..., A
     """Let a function begin its work only when the gate opens."""
 
     def late(*arguments: Any, **options: Any) -> Any:
-        assert gate.wait(60)
+        assert gate.wait(800)
         return function(*arguments, **options)
 
     return late
+
+
+def in_time(search: Callable[[float], vs.SearchResult], *degraded: str) -> vs.SearchResult:
+    """Search until only that is late which is held, and so always is; fail with the last result if that never is so."""
+    result = None
+    for timeout_s in LIMITS_S:
+        with suppress(DeadlineExceeded):
+            result = search(timeout_s)
+            if result.degraded == degraded:
+                return result
+    pytest.fail(f"{degraded} are held, and late were {result and result.degraded}")
 
 
 def ids(result: vs.SearchResult) -> list[str]:
@@ -56,9 +72,12 @@ def test_late_reranker_is_left_out_and_named(open_database: OpenDatabase, gate: 
     db = open_database()
     db.add(DOCS)
     late = held(gate, falling)
-    result = db.search("gamma text", rerank=late, timeout_s=SOON_S, min_score=0.5)
+    result = in_time(
+        lambda s: db.search("gamma text", rerank=late, timeout_s=s, min_score=0.5),
+        "rerank:timeout",
+        "min_score:skipped",
+    )
     assert ids(result) == ids(db.search("gamma text"))
-    assert result.degraded == ("rerank:timeout", "min_score:skipped")
     assert "time was up" in (result.stats[-1].error or "")
     with pytest.raises(DeadlineExceeded):
         db.search("gamma text", rerank=late, timeout_s=SOON_S, on_rerank_error="raise")
@@ -68,8 +87,7 @@ def test_next_in_a_chain_has_time_of_its_own(open_database: OpenDatabase, gate: 
     """A late reranker uses up its own share of the stage's time, not that of the one after it."""
     db = open_database(embed=None)
     db.add(DOCS)
-    result = db.search("text", rerank=[held(gate, falling), falling], timeout_s=2.0)
-    assert result.degraded == ("rerank:fallback",)
+    result = in_time(lambda s: db.search("text", rerank=[held(gate, falling), falling], timeout_s=s), "rerank:fallback")
     assert result[0].score_kind == "rerank"
 
 
@@ -78,10 +96,9 @@ def test_late_encoder_is_left_out_of_a_hybrid_search(open_database: OpenDatabase
     fake = fake_backend()
     db = open_database(fake=fake)
     db.add(DOCS)
-    fake._scripts["infer"].extend([gate, gate])
-    result = db.search("gamma", timeout_s=SOON_S)
+    fake._scripts["infer"].extend([gate] * (len(LIMITS_S) + 1))
+    result = in_time(lambda s: db.search("gamma", timeout_s=s), "dense:timeout")
     assert ids(result) == ["gamma"]
-    assert result.degraded == ("dense:timeout",)
     assert [stage.stage for stage in result.stats if stage.error] == ["encode"]
     with pytest.raises(DeadlineExceeded):
         db.search("gamma", mode="dense", timeout_s=SOON_S)
@@ -95,9 +112,8 @@ def test_late_retriever_is_left_out(
     db = open_database()
     db.add(DOCS)
     monkeypatch.setattr(Collection, slow, held(gate, getattr(Collection, slow)))
-    result = db.search("gamma", timeout_s=SOON_S)
+    result = in_time(lambda s: db.search("gamma", timeout_s=s), f"{slow}:timeout")
     assert result[0].id == "gamma"
-    assert result.degraded == (f"{slow}:timeout",)
     assert [stage.stage for stage in result.stats if stage.error] == [slow]
 
 
@@ -118,10 +134,10 @@ def test_nothing_is_left_out_when_there_is_time(open_database: OpenDatabase) -> 
     """With time enough a limit changes nothing."""
     db = open_database()
     db.add(DOCS)
-    plain, timed = (db.search("gamma text", rerank=True, timeout_s=timeout_s) for timeout_s in (None, 60.0))
+    plain, timed = (db.search("gamma text", rerank=True, timeout_s=timeout_s) for timeout_s in (None, 600.0))
     assert timed.degraded == ()
     assert [(hit.id, hit.scores) for hit in timed] == [(hit.id, hit.scores) for hit in plain]
-    assert ids(db.search("gamma", vector=np.ones(64), timeout_s=60.0)) == ids(db.search("gamma", vector=np.ones(64)))
+    assert ids(db.search("gamma", vector=np.ones(64), timeout_s=600.0)) == ids(db.search("gamma", vector=np.ones(64)))
 
 
 def test_words_are_looked_up_while_the_model_loads(

@@ -124,7 +124,7 @@ def test_command_fits_and_indexes_and_searches(tmp_path: Path) -> None:
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "vectorsearch", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
     plain(tmp_path / "my.db").close()
     fitted = run("models", "fit-features", "--db", tmp_path / "my.db", "--dim", 4, "--json")

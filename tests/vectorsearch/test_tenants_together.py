@@ -132,7 +132,7 @@ def test_the_model_before_answers_when_the_new_one_is_not_tried_yet(tmp_path: Pa
         acme.register_model("own", first, "cross-encoder")
         with ThreadPoolExecutor(1) as pool:
             registering = pool.submit(acme.register_model, "own", second, "cross-encoder")
-            assert gate.reached.wait(60)
+            assert gate.reached.wait(600)
             assert search(acme) == 10
             gate.set()
             registering.result()
@@ -164,7 +164,7 @@ def test_a_search_is_whole_or_says_that_it_is_closed_when_its_tenant_is_removed(
 
         with searching(work):
             store.remove_tenant("acme")
-            assert closed.wait(60)
+            assert closed.wait(600)
         with pytest.raises(DatabaseClosed):
             search(acme)
         assert [str(ref) for ref in store.models().models[0].refs] == ["globex/own"]

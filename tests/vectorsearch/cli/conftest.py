@@ -80,7 +80,7 @@ def spawn() -> Callable[..., Outcome]:
     def call(*arguments: object, setup: str = "", stdin: bytes = b"") -> Outcome:
         code = f"import sys\n{setup}\nfrom vectorsearch.cli import main\nsys.argv[0] = 'vectorsearch'\nmain()"
         command = [sys.executable, "-c", code, *(str(argument) for argument in arguments)]
-        done = subprocess.run(command, input=stdin, capture_output=True, cwd=ROOT, check=False, timeout=60)
+        done = subprocess.run(command, input=stdin, capture_output=True, cwd=ROOT, check=False, timeout=600)
         return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return call

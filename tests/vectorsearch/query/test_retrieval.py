@@ -79,7 +79,7 @@ def test_both_lists_are_found_at_once_when_a_core_is_free(
     collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of the two begins before the other has ended: both meet at a barrier."""
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=600)
 
     def met(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *arguments, **options: (both.wait(), function(*arguments, **options))[1]
@@ -132,7 +132,7 @@ def test_late_dense_list_is_left_out_and_counts_as_busy(
 ) -> None:
     """With a deadline it is left behind and named; until it is done no core is free for another branch."""
     gate, dense, branches = threading.Event(), Collection.dense, Branches(cores=2)
-    monkeypatch.setattr(Collection, "dense", lambda *given: (gate.wait(60), dense(*given))[1])
+    monkeypatch.setattr(Collection, "dense", lambda *given: (gate.wait(600), dense(*given))[1])
     lists, trace = run(collection, branches, deadline=Deadline.after(0.5))
     assert [*lists] == ["lexical"]
     assert trace.degraded == ["dense:timeout"]
