@@ -115,7 +115,9 @@ class _Documents:
             ids.add(row["id"])
             if row["id"] in source.queries:
                 own[row["id"]] = (row["text"], f"{row['title']} {row['text']}")
-        return cls(frozenset(ids), queries_are_documents(source.queries, lambda query: own.get(query, ())))
+        return cls(
+            frozenset(ids), queries_are_documents(source.queries, source.qrels, lambda query: own.get(query, ()))
+        )
 
 
 def _oddities(name: str, run: Run) -> Iterator[str]:

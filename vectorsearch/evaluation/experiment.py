@@ -72,7 +72,9 @@ class Experiment:
         self._name = name or str(getattr(judged, "name", "queries"))
         self._cache = cache
         self._ignore = (
-            queries_are_documents(judged.queries, self._texts) if ignore_identical_ids is None else ignore_identical_ids
+            queries_are_documents(judged.queries, judged.qrels, self._texts)
+            if ignore_identical_ids is None
+            else ignore_identical_ids
         )
 
     def run(self, *, on_progress: Callable[[System, int, int], None] | None = None) -> ExperimentResult:

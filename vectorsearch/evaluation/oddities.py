@@ -101,19 +101,23 @@ def nothing_found(values: Iterable[Iterable[float]]) -> list[str]:
     return ["nothing relevant was found, so every figure is 0: are documents, queries and judgments of one collection?"]
 
 
-def queries_are_documents(queries: Mapping[str, str], texts_of: Callable[[str], Collection[str]]) -> bool:
+def queries_are_documents(
+    queries: Mapping[str, str], qrels: Grades, texts_of: Callable[[str], Collection[str]]
+) -> bool:
     """Return whether queries that have a document's id are that document, as in ArguAna and Quora.
 
     So it is where at least nine in ten of them have its text as well. Elsewhere, as in Cranfield and Vaswani, both
-    are numbered and it says nothing.
+    are numbered and it says nothing. And not where the document itself is what most of them are to find.
 
     Args:
         queries: query id to text.
+        qrels: query id to {document id: grade}.
         texts_of: returns the texts of the document of an id, with and without its title; none if there is none.
     """
-    coinciding = [(text, texts) for query, text in queries.items() if (texts := texts_of(query))]
-    same = sum(_words(text) in map(_words, texts) for text, texts in coinciding)
-    return bool(coinciding) and same >= SAME_SHARE * len(coinciding)
+    coinciding = {query: texts for query in queries if (texts := texts_of(query))}
+    same = sum(_words(queries[query]) in map(_words, texts) for query, texts in coinciding.items())
+    wanted = sum(qrels.get(query, {}).get(query, 0) > 0 for query in coinciding)
+    return bool(coinciding) and same >= SAME_SHARE * len(coinciding) and wanted <= len(coinciding) / 2
 
 
 def without_own(rankings: Mapping[str, Sequence[str]]) -> tuple[dict[str, Sequence[str]], int]:

@@ -31,6 +31,7 @@ _CORPUS = "corpus.jsonl"
 _DOCUMENTS = ("corpus", "collection", "documents", "docs")
 _QUERIES = ("queries", "topics")
 _NOTES = "notes.json"
+_SPLITS = ("test", "train", "dev", "eval", "valid", "validation", "val")
 
 
 def find_collection(source: str | Path, *, split: str = "test", field: str | None = None) -> TestCollection:
@@ -58,9 +59,12 @@ def find_collection(source: str | Path, *, split: str = "test", field: str | Non
     plain = next((path for path in _files(folder, _CORPUS) if _is_plain(path)), None)
     if plain is not None and _files(folder, "queries.jsonl") and _files(folder / "qrels", f"{split}.tsv"):
         return read_collection(folder, split=split, field=field)
-    documents = [plain] if plain is not None else _documents(folder)
-    queries = _only(folder, "queries.jsonl, queries.tsv or topics.txt", *_of_split(folder, _QUERIES, split))
-    judgments = [_files(folder / "qrels", f"{split}.*"), *_of_split(folder, ("qrels",), split)]
+    documents = _documents(folder)
+    of_split, of_all = _of_split(folder, _QUERIES, split)
+    queries = _only(folder, "queries.jsonl, queries.tsv or topics.txt", of_split, of_all)
+    of_split, of_all = _of_split(folder, ("qrels",), split)
+    # What names no split is the test's: another one that is asked for must be there by its name.
+    judgments = [_files(folder / "qrels", f"{split}.*"), of_split, *([of_all] if split == _SPLITS[0] else [])]
     qrels = _only(folder, f"qrels.txt or qrels/{split}.tsv", *judgments)
     judged = read_judged(queries, qrels, field=field)
     corpus, notes = (plain, []) if plain is not None else _converted(folder.name, documents)
@@ -80,10 +84,10 @@ def _documents(folder: Path) -> list[Path]:
 
 
 def _of_split(folder: Path, names: Iterable[str], split: str) -> list[list[Path]]:
-    """Return files of these names, those of the split first."""
-    names = tuple(names)
-    of_split = [path for name in names for path in _files(folder, f"{name}.{split}.*", f"{name}.{split}")]
-    return [of_split, [path for name in names for path in _files(folder, f"{name}.*", name) if path.is_file()]]
+    """Return the files of these names that are of the split, and those that are of none."""
+    named = [path for name in names for path in _files(folder, f"{name}.*", name) if path.is_file()]
+    of_split = [path for path in named if split in path.name.split(".")[1:]]
+    return [of_split, [path for path in named if not set(_SPLITS) & set(path.name.split(".")[1:])]]
 
 
 def _only(folder: Path, expected: str, *choices: list[Path]) -> Path:

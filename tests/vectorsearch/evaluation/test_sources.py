@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import sys
 import types
 from collections import namedtuple
@@ -137,12 +138,25 @@ def test_a_document_that_comes_twice_is_refused_or_said(trec: Path) -> None:
 def test_layouts_may_be_mixed(trec: Path) -> None:
     """BEIR's documents beside TREC's topics and judgments are a collection; two files of queries are too many."""
     (trec / "corpus.jsonl").write_text('{"_id": "FT911-1", "text": "x"}\n', encoding="utf-8")
+    with pytest.raises(InvalidInput, match=r"several collections of documents, corpus\.jsonl, documents"):
+        find_collection(trec)
+    shutil.rmtree(trec / "documents")
     found = find_collection(trec)
     assert found.queries["302"] == "Polio"
     assert [each["id"] for each in found.documents()] == ["FT911-1"]
     (trec / "queries.tsv").write_text("301\tx\n", encoding="utf-8")
     with pytest.raises(InvalidInput, match=r"several files .*: queries\.tsv, topics\.txt"):
         find_collection(trec)
+
+
+def test_a_split_is_read_only_by_its_name(trec: Path) -> None:
+    """Judgments of another split, or of none, aren't taken for those of the one that is asked for."""
+    with pytest.raises(InvalidInput, match=r"lacks qrels\.txt or qrels/dev\.tsv"):
+        find_collection(trec, split="dev")
+    (trec / "qrels.txt").rename(trec / "qrels.train.txt")
+    with pytest.raises(InvalidInput, match=r"lacks qrels\.txt or qrels/test\.tsv"):
+        find_collection(trec)
+    assert len(find_collection(trec, split="train").queries) == 2
 
 
 def test_a_beir_folder_is_read_as_such(tmp_path: Path) -> None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
 from backends.errors import InvalidInput
+from vectorsearch.documents import as_id
 from vectorsearch.evaluation.reading.files import BLANK, Lines, numbered_lines, shown, split_blank
-from vectorsearch.evaluation.reading.rows import by_query
+from vectorsearch.evaluation.reading.rows import by_query, json_object
 
 Qrels = dict[str, dict[str, int]]
 
 _LONGEST_GRADE = 9  # digits, the sign included: the measures compute with C's integers
 _GRADE = re.compile(r"([+-]?\d+)(?:\.0*)?", re.ASCII)
-_QUERY_NAMES = re.compile(r"(?:query|topic|question|q)[-_ ]?(?:id|no)?|qid|topic", re.IGNORECASE)
-_GRADE_NAMES = re.compile(r"score|rel(?:evance|evant)?(?:[-_ ]\w+)?|grade|label|judg\w*|qrel", re.IGNORECASE)
+_QUERY_NAMES = re.compile(r"(?:query|topic|question|q)[-_ ]?(?:id|no|num|number|nr)?|qid", re.IGNORECASE)
+_DOCUMENT_NAMES = re.compile(r"(?:corpus|doc|document|passage|p|d)[-_ ]?(?:id|no)", re.IGNORECASE)
+_GRADE_NAMES = re.compile(r"score|rel(?:evan\w+)?(?:[-_ ]\w+)?|grade|label|judg\w*|qrel|rating", re.IGNORECASE)
 _EXPECTED = "TREC has 4 (query, 0, document, grade), BEIR 3 (query, document, grade)"
 _OTHER_WIDTHS = {
     1: "a list of ids is no judgments",
@@ -53,9 +56,9 @@ def read_judgments(path: str | Path) -> JudgmentFile:
     reader = _Reader(path)
     lines = numbered_lines(path)
     for number, line in lines:
-        if not reader.width and line.lstrip().startswith("{"):
-            return JudgmentFile(path, _of_json(path, chain([(number, line)], lines)))
         try:
+            if not reader.width and line.lstrip().startswith("{") and _row_names(line) is None:
+                return JudgmentFile(path, _of_json(path, chain([(number, line)], lines)))
             reader.take(number, line.strip(BLANK))
         except InvalidInput as exc:
             raise InvalidInput(f"{path}, line {number}: {exc}") from exc
@@ -81,6 +84,8 @@ class _Reader:
         if not self.width:
             self.separator = "," if "," in line and len(line.split()) == 1 else None
         columns = line.split(self.separator) if self.separator else split_blank(line)
+        if line.startswith("{") and self.width in (0, _BEIR):
+            columns = _row(line)
         if not self.width and (header := _header(line)):
             self.width = len(header)
             self.separator = "\t" if "\t" in line and self.width == _BEIR else self.separator
@@ -139,6 +144,26 @@ class _Reader:
                 f"{self.path}: the last column counts 1, 2, 3 … for each query: this looks like a run of MS MARCO "
                 "(query, document, rank), not judgments"
             )
+
+
+def _row_names(line: str) -> list[str] | None:
+    """Return what a line of JSON calls query, document and grade, as MTEB writes them; None if it has no such three."""
+    with suppress(InvalidInput):
+        row = json_object(line)
+        found = [
+            next((name for name in row if pattern.fullmatch(name)), "")
+            for pattern in (_QUERY_NAMES, _DOCUMENT_NAMES, _GRADE_NAMES)
+        ]
+        return found if all(found) else None
+    return None
+
+
+def _row(line: str) -> list[str]:
+    names = _row_names(line)
+    if names is None:
+        raise InvalidInput(f"{shown(line)} has no query, document and grade, as the lines before: {_EXPECTED}")
+    row = json_object(line)
+    return [as_id(row[name]) for name in names[:2]] + [str(row[names[2]])]
 
 
 def _header(line: str) -> list[str]:

@@ -49,13 +49,16 @@ def json_object(line: str) -> dict[str, Any]:
 def json_rows(path: Path, lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number, object) of JSON lines, or (place in the list, object) of lines that are one JSON list.
 
+    One object over several lines may hold such a list, or ids and texts.
+
     Raises:
         InvalidInput: they are something else; the message names the line.
     """
     rest = iter(lines)
     first = next(rest)
-    if first[1].lstrip().startswith("["):
-        for place, row in enumerate(whole_json(path, chain([first], rest)), 1):
+    if first[1].lstrip().startswith("[") or first[1].strip() == "{":
+        whole = whole_json(path, chain([first], rest))
+        for place, row in enumerate(whole if isinstance(whole, list) else _listed(path, whole), 1):
             if not isinstance(row, dict):
                 raise InvalidInput(f"{path}, item {place}: {shown(row)} is no JSON object")
             yield place, row
@@ -129,6 +132,18 @@ def split_row(line: str, separator: str) -> list[str]:
         return next(csv.reader([line]), [])
     except csv.Error:  # a field longer than any that the module reads: no row of a table
         return [line]
+
+
+def _listed(path: Path, whole: dict[str, Any]) -> list[Any]:
+    """Return the rows of one JSON object: its only list of objects, or, of strings alone, each as an id's text."""
+    lists = [value for value in whole.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    if len(lists) == 1:
+        return lists[0]
+    if whole and all(isinstance(value, str) for value in whole.values()):
+        return [{"id": name, "text": text} for name, text in whole.items()]
+    raise InvalidInput(
+        f"{path}: is one JSON object of {', '.join(list(whole)[:6]) or 'nothing'}; expected are JSON lines or a list"
+    )
 
 
 def _is_object(line: str) -> bool:

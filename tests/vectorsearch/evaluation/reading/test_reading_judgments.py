@@ -26,6 +26,11 @@ SHAPES = {
     "CSV": "q1,0,d1,1\nq1,0,d2,-1\nq2,0,d1,0\n",
     "CSV with a header": "query-id,corpus-id,score\nq1,d1,1\nq1,d2,-1\nq2,d1,0\n",
     "Cranfield": "q1 d1 1 \nq1 d2 -1 \nq2 d1 0 \n",
+    "MTEB": "\n".join(
+        json.dumps({"query-id": query, "corpus-id": document, "score": float(grade)})
+        for query, grades in WANTED.items()
+        for document, grade in grades.items()
+    ),
     "JSON": json.dumps(WANTED),
 }
 
@@ -70,6 +75,8 @@ def test_ids_hold_blanks_only_when_a_header_says_that_tabs_separate(tmp_path: Pa
         ('{"q1": ["d1"]}', "not {document: number}"),
         ('{"q1": {"d1": 1},\n "q1": {"d2": 1}}', "'q1' comes twice"),
         ('{"q1": {"d1": 1}', "line 1: not JSON"),
+        ('{"qid": 1, "docid": 2, "score": 1}\n{"qid": 1, "docid": 3}\n', "line 2: .* has no query, document and grade"),
+        ('{"qid": 1, "docid": 2, "score": 0.5}\n', "line 1: the grade is not a whole number"),
         ('{"_id": "1", "text": "x"}\n{"_id": "2", "text": "y"}\n', "is JSON lines, and expected is one JSON object"),
     ],
 )

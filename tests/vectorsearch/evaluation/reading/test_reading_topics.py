@@ -101,6 +101,8 @@ SHAPES = {
         '{"qid": 1, "query": "wind"}\n{"qid": 2, "query": "ice"}\n',
         {"1": "wind", "2": "ice"},
     ),
+    "one JSON object of ids": ('{\n"1": "wind",\n"2": "ice"\n}', {"1": "wind", "2": "ice"}),
+    "one JSON object with a list": ('{\n"topics": [\n{"id": "1", "question": "wind?"}]}', {"1": "wind?"}),
     "one JSON list": ('[\n {"question_id": "C1", "question": "whence?", "query": "origin"}\n]', {"C1": "origin"}),
 }
 
@@ -139,7 +141,8 @@ def test_queries_are_read_when_a_track_writes_them_so(tmp_path: Path, shape: str
         ('{"qid": 1, "vector": [0.1]}\n', "line 1: .*query '1' has qid, vector"),
         ('{"question": "when?", "answer": ["now"]}\n', "line 1: the query has no id"),
         ('[{"number": 31, "turn": [{"number": 1, "raw_utterance": "x"}]}]', "a conversation"),
-        ('{\n"1": "x"\n}', "line 1: not JSON"),
+        ('{\n"1": ["x"]\n}', "is one JSON object of 1; expected are JSON lines or a list"),
+        ('{\n"1": "x"\n', "line 2: not JSON"),
         (".I 1\nwind\n", "line 2: 'wind' is in no field"),
     ],
 )
