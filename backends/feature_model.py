@@ -39,8 +39,12 @@ MODEL_TYPE = "vectorsearch-features"
 MAX_LENGTH = 1 << 14
 _CONFIG_FILE = "config.json"
 _NO_TERM = 0  # a row needs a token; no term has this hash
-# Words whose stems tell one version of the analyser from another.
+# Words whose stems tell one version of the analyser from another; models of release 0.1.0 know the first line only.
 _PROBE = "the relational databases' generalizations were running, naïve café résumés; 我喜欢苹果 C++ state-of-the-art"
+_LATER_PROBE = (
+    "so\u00adft U.S.A. \u0130zmir \u0663\u0664 \u0623\u064e\u062d\u0645\u062f "
+    "\u05e9\u05b8 \u0915\u093c \u0e17\u0e35\u0e48 \u2764"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,14 @@ class FeatureTokenizer:
     @cached_property
     def check(self) -> str:
         """Return what changes if this analyser cuts or stems otherwise than another one."""
-        return hashlib.sha256(" ".join(self._analyzer.words(_PROBE)).encode()).hexdigest()[:16]
+        return self._check(f"{_PROBE} {_LATER_PROBE}")
+
+    def fits(self, check: str) -> bool:
+        """Return whether a model with this check was fitted on words that are cut and stemmed as here."""
+        return check in (self.check, self._check(_PROBE))
+
+    def _check(self, probe: str) -> str:
+        return hashlib.sha256(" ".join(self._analyzer.words(probe)).encode()).hexdigest()[:16]
 
     def hashes(self, text: str) -> list[int]:
         """Return the hash (CRC-32) of each word, in order; never 0."""
@@ -195,7 +206,7 @@ def read_tokenizer(spec: ModelSpec) -> FeatureTokenizer:
     """
     config = _read_config(spec.folder)
     tokenizer = FeatureTokenizer(config["language"])
-    if tokenizer.check != config["analysis"]:
+    if not tokenizer.fits(config["analysis"]):
         raise InvalidModel(
             f"feature model {spec.name!r} was fitted with another version of the analyser ({config['analysis']}, here "
             f"{tokenizer.check}): fit it again with 'vectorsearch models fit-features', and index again"

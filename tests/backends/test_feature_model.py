@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from backends import catalogue
+from backends.analyzer import Analyzer
 from backends.batching import collate
 from backends.errors import InferenceError, InvalidInput, InvalidModel
 from backends.feature_fit import collect, fit, right_singular_vectors
@@ -19,6 +21,7 @@ from backends.feature_model import (
     FeatureModel,
     FeatureTokenizer,
     read_features,
+    read_spec,
     read_tokenizer,
     save,
 )
@@ -223,3 +226,19 @@ def test_long_text_is_cut_and_says_so() -> None:
     rows = tokenizer().texts(["csv " * 30, "csv"], 20)
     assert [len(ids) for ids in rows.input_ids] == [20, 1]
     assert rows.truncated.tolist() == [True, False]
+
+
+def test_a_model_of_the_first_release_serves_when_its_words_are_cut_as_before(tmp_path: Path) -> None:
+    """Its check knows fewer words; where those are as they were, the model goes on."""
+    fitted(tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    config = json.loads(path.read_text())
+    early = (
+        "the relational databases' generalizations were running, naïve café résumés; 我喜欢苹果 C++ state-of-the-art"
+    )
+    config["analysis"] = hashlib.sha256(" ".join(Analyzer("en").words(early)).encode()).hexdigest()[:16]
+    path.write_text(json.dumps(config))
+    assert read_tokenizer(read_spec(tmp_path / "model")).hashes("running")
+    path.write_text(json.dumps({**config, "analysis": "0" * 16}))
+    with pytest.raises(InvalidModel, match="another version of the analyser"):
+        read_tokenizer(read_spec(tmp_path / "model"))

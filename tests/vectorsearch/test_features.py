@@ -171,4 +171,4 @@ def test_what_is_measured_and_tuned_is_what_a_search_does_here(tmp_path: Path) -
         judged = Topics({name: name for name in TOPICS}, {name: {f"{name}-often": 1} for name in TOPICS})
         found = tune(db, judged, folds=2, dry_run=True, cache=False)
         assert found.present == usual
-        assert found.settings == 21
+        assert found.settings == 21 + 15
