@@ -61,7 +61,7 @@ def read_run(path: str | Path) -> Run:
     lines = _Lines(path)
     source = numbered_lines(path)
     for number, line in source:
-        if not lines.width and line.lstrip().startswith("{"):
+        if not lines.width and line.lstrip().startswith("{") and not _are_columns(line):
             return _run(path, "", _of_json(path, chain([(number, line)], source)), ())
         try:
             lines.take(line)
@@ -84,6 +84,13 @@ def name_runs(runs: Iterable[Run]) -> dict[str, Run]:
         names = [_file_name(run.path) for run in listed]
     refuse_repeated_names(names)
     return dict(zip(names, listed, strict=True))
+
+
+def _are_columns(line: str) -> bool:
+    """Return whether a line is one of a run though it begins as JSON does, since a query's id may be anything."""
+    columns = split_blank(line)
+    numbers = {_TREC: columns[4:5], _MARCO_SCORED: columns[2:], _MARCO: columns[2:]}.get(len(columns), [])
+    return bool(numbers) and all(map(_NUMBER.fullmatch, numbers))
 
 
 @dataclass

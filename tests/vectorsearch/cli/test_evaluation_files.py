@@ -172,6 +172,17 @@ def test_a_query_that_is_a_document_does_not_find_itself(
     assert (compared["systems"][0]["metrics"]["RR@10"] == pytest.approx(1.0)) == (same == 0.9)
 
 
+def test_a_document_that_is_to_be_found_counts(
+    run: Callable, collection: Path, files: Callable[[str, str], Path]
+) -> None:
+    """Where the document of a query's own id is the one that is judged relevant, it isn't left out by itself."""
+    files("corpus.jsonl", '{"_id": "a", "text": "wind power"}\n{"_id": "b", "text": "ice"}\n')
+    files("queries.jsonl", '{"_id": "a", "text": "wind power"}\n{"_id": "b", "text": "ice"}\n')
+    files("qrels/test.tsv", "a\ta\t1\nb\tb\t1\n")
+    done = evaluated(run, collection).json
+    assert (done["systems"][0]["metrics"]["RR@10"], done["notes"]) == (1.0, [])
+
+
 def test_as_many_results_are_measured_when_one_is_left_out(run: Callable, collection: Path) -> None:
     """The next result moves up: with k=1 a query that finds itself first has its second one."""
     (collection / "corpus.jsonl").write_text(

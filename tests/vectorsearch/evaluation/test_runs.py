@@ -134,6 +134,19 @@ def test_runs_are_called_by_their_tags_unless_these_are_alike(tmp_path: Path) ->
         name_runs([read_run(a), read_run(a)])
 
 
+@given(rankings=RANKINGS, scores=st.lists(st.floats(width=32), max_size=8))
+def test_a_run_with_scores_is_read_back_in_its_order(
+    tmp_path_factory: pytest.TempPathFactory, rankings: dict, scores: list[float]
+) -> None:
+    """F10: whatever the scores are, rising, equal, too few or no numbers, what is written falls in the order given."""
+    path = tmp_path_factory.mktemp("run") / "r.trec"
+    kept = dict.fromkeys(rankings, scores)
+    result = SystemResult(name="x", rankings=rankings, metrics={}, scores=kept)
+    path.write_text(result.run, encoding="utf-8", newline="")
+    run = read_run(path)
+    assert (run.rankings, run.ties) == (rankings, 0)
+
+
 @given(rankings=RANKINGS)
 def test_a_run_is_read_back_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, rankings: dict) -> None:
     """S37: exported scores strictly decrease, so that reading gives the order that was written, whatever the ids."""

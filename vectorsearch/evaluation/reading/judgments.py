@@ -57,7 +57,7 @@ def read_judgments(path: str | Path) -> JudgmentFile:
     lines = numbered_lines(path)
     for number, line in lines:
         try:
-            if not reader.width and line.lstrip().startswith("{") and _row_names(line) is None:
+            if not reader.width and line.lstrip().startswith("{") and not _is_judgment(line):
                 return JudgmentFile(path, _of_json(path, chain([(number, line)], lines)))
             reader.take(number, line.strip(BLANK))
         except InvalidInput as exc:
@@ -84,7 +84,7 @@ class _Reader:
         if not self.width:
             self.separator = "," if "," in line and len(line.split()) == 1 else None
         columns = line.split(self.separator) if self.separator else split_blank(line)
-        if line.startswith("{") and self.width in (0, _BEIR):
+        if line.startswith("{") and self.width in (0, _BEIR) and not _are_columns(columns):
             columns = _row(line)
         if not self.width and (header := _header(line)):
             self.width = len(header)
@@ -144,6 +144,15 @@ class _Reader:
                 f"{self.path}: the last column counts 1, 2, 3 … for each query: this looks like a run of MS MARCO "
                 "(query, document, rank), not judgments"
             )
+
+
+def _is_judgment(line: str) -> bool:
+    """Return whether a line that begins as JSON does is one judgment, of three names or in columns."""
+    return _row_names(line) is not None or _are_columns(split_blank(line))
+
+
+def _are_columns(columns: list[str]) -> bool:
+    return len(columns) in (_BEIR, _TREC) and _GRADE.fullmatch(columns[-1]) is not None
 
 
 def _row_names(line: str) -> list[str] | None:

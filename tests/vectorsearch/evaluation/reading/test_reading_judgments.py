@@ -87,6 +87,14 @@ def test_judgments_are_refused_when_they_are_of_another_kind(tmp_path: Path, tex
         read_judgments(tmp_path / "qrels.txt")
 
 
+def test_an_id_may_begin_as_json_does(tmp_path: Path) -> None:
+    """Columns are columns, whatever the ids are made of."""
+    (tmp_path / "qrels").write_text("{ 0 {d} 1\n{q 0 d 0\n", encoding="utf-8")
+    assert read_judgments(tmp_path / "qrels").grades == {"{": {"{d}": 1}, "{q": {"d": 0}}
+    (tmp_path / "qrels").write_text("{\td\t1\nq\td\t0\n", encoding="utf-8")
+    assert read_judgments(tmp_path / "qrels").grades == {"{": {"d": 1}, "q": {"d": 0}}
+
+
 def test_what_was_skipped_is_said(tmp_path: Path) -> None:
     """Comments, repeated judgments and a second column that says something are counted."""
     (tmp_path / "qrels").write_text("#c\nq1 1 d1 1\nq1 1 d1 1\nq1 2 d2 1\n", encoding="utf-8")
