@@ -29,17 +29,18 @@ ENDINGS = ("", ".gz", ".bz2", ".xz", ".zst")  # of names; what a file is, its co
 
 
 def _unpack_zstd(file: io.BufferedReader) -> io.RawIOBase:
-    for module, name in (("compression.zstd", "ZstdFile"), ("backports.zstd", "ZstdFile"), ("zstandard", "open")):
+    # Not by the package zstandard, which takes a file that is cut for a shorter one.
+    for module in ("compression.zstd", "backports.zstd"):
         try:
-            return getattr(importlib.import_module(module), name)(file)  # type: ignore[no-any-return]  # untyped
+            return importlib.import_module(module).ZstdFile(file)  # type: ignore[no-any-return]  # untyped
         except ImportError:
             continue
-    raise MissingExtra(f"{file.name} is a zstd file: pip install zstandard, or unpack it with `zstd -d`")
+    raise MissingExtra(f"{file.name} is a zstd file: pip install backports.zstd, or unpack it with `zstd -d`")
 
 
 _UNPACKED: tuple[tuple[bytes, Callable[[Any], Any]], ...] = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
-    (b"BZh", bz2.BZ2File),
+    *((b"BZh%d1AY&SY" % level, bz2.BZ2File) for level in range(1, 10)),
     (b"\xfd7zXZ\x00", lzma.LZMAFile),
     (b"\x28\xb5\x2f\xfd", _unpack_zstd),
 )
@@ -71,7 +72,7 @@ def open_binary(path: Path) -> Iterator[io.BufferedReader]:
     """
     try:
         with path.open("rb") as packed:
-            head = packed.peek(8)
+            head = packed.peek(16)
             unpack = next((unpack for magic, unpack in _UNPACKED if head.startswith(magic)), None)
             file = packed if unpack is None else io.BufferedReader(unpack(packed))
             _refuse_what_is_no_text(path, file.peek(512))

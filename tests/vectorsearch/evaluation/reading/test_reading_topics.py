@@ -5,11 +5,12 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from backends.errors import InvalidInput
+from backends.errors import InvalidInput, MissingExtra
 from vectorsearch.evaluation.reading.topics import read_topics
 
 if TYPE_CHECKING:
@@ -159,6 +160,24 @@ def test_a_file_is_unpacked_when_its_content_says_so(tmp_path: Path, pack: objec
     """Whatever its name is, what a file holds tells how it is packed."""
     (tmp_path / "queries.tsv").write_bytes(pack(b"1\twind\n"))  # type: ignore[operator]  # one of three functions
     assert read_topics(tmp_path / "queries.tsv").texts == {"1": "wind"}
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_packed_file_is_refused_when_it_is_cut(tmp_path: Path, pack: object) -> None:
+    """What is left of a file isn't taken for a shorter one."""
+    lines = "".join(f"{i}\twind {i * i}\n" for i in range(3_000)).encode()
+    (tmp_path / "queries").write_bytes(pack(lines)[:-40])  # type: ignore[operator]  # one of three functions
+    with pytest.raises(InvalidInput, match="queries: can't be read"):
+        read_topics(tmp_path / "queries")
+
+
+def test_a_package_is_named_when_zstd_can_not_be_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a module for zstd the error says which one, or how to unpack the file."""
+    for module in ("compression.zstd", "backports.zstd"):
+        monkeypatch.setitem(sys.modules, module, None)
+    (tmp_path / "queries").write_bytes(b"\x28\xb5\x2f\xfd\x04\x00")
+    with pytest.raises(MissingExtra, match=r"pip install backports\.zstd, or unpack it"):
+        read_topics(tmp_path / "queries")
 
 
 @pytest.mark.parametrize(
