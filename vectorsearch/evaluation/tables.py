@@ -75,7 +75,7 @@ def legend(result: ExperimentResult) -> str:
 
 
 def method(result: ExperimentResult) -> list[str]:
-    """Return how the figures were come by, a paragraph each."""
+    """Return how the figures were come by, a paragraph each; last what of the files a reader should know."""
     measures = (
         "Measures are those of ir-measures, over all judged queries; a query without results counts as 0. Only the "
         "order of a ranking counts. Intervals are Student's t, of the mean over the queries."
@@ -93,7 +93,7 @@ def method(result: ExperimentResult) -> list[str]:
         )
     if any(system.cached for system in result.systems):
         paragraphs.append("Some answers, and their times, are of an earlier run with the same data, models and code.")
-    return paragraphs
+    return [*paragraphs, *(f"{note}." for note in result.notes)]
 
 
 def describe_models(system: SystemResult) -> str:

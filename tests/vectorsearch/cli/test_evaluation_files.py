@@ -121,8 +121,10 @@ def test_what_does_not_fit_is_counted(run: Callable, collection: Path, files: Ca
     ]
     for note in done.json["notes"]:
         assert note in " ".join(done.stderr.split())
-    compared = run("compare", files("r.trec", RUN), "--collection", collection, "--json")
+    compared = run("compare", files("r.trec", RUN), "--collection", collection, "--json", "--report", collection / "r")
     assert done.json["notes"][2] in compared.json["notes"]
+    for page in ("report.html", "report.md", "report.json"):
+        assert "2 of 4 judged documents" in (collection / "r" / page).read_text(encoding="utf-8")
 
 
 def test_figures_of_zero_are_explained(run: Callable, collection: Path, files: Callable[[str, str], Path]) -> None:
