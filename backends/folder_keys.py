@@ -6,6 +6,7 @@ Whoever knows better vouches for a key (`accept_keys`), which then counts as har
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -163,6 +164,7 @@ TOKENIZER: dict[str, Rule] = {
     **_harmless("clean_up_tokenization_spaces spaces_between_special_tokens errors", "for turning tokens into text"),
     **_harmless("chat_template use_default_system_prompt response_template return_tensors verbose", _GENERATION),
     **_harmless("add_special_tokens fix_mistral_regex language max_seq_length max_model_input_sizes", _OTHERS),
+    **_neutral("post_processor tokenizer_object tokenizer_padding tokenizer_truncation vocab merges", "an object"),
     **_harmless("pretrained_init_configuration init_inputs do_normalize src_lang tgt_lang mask_token_sent", _OTHERS),
 }
 TABLE: dict[str, dict[str, Rule]] = {
@@ -183,6 +185,7 @@ _MODEL2VEC = {
     **_harmless("apply_zipf sif_coefficient hidden_dim seq_length tokenizer_name embedding_dtype", _OTHERS),
     **_harmless("vocabulary_quantization token_remove_pattern pca_dims base_model_name quantize_to", _OTHERS),
 }
+UNREAD = Rule("harmless", "neither the configuration class nor the code of the architecture reads it")
 _ANY_OF_THEM = frozenset(key for keys in KEYS.values() for key in keys)
 # What only changes how the numbers are got, or is dropped by the reference itself.
 _IDLE_ARGUMENTS = {
@@ -267,15 +270,40 @@ def known_keys(kind: str) -> Collection[str]:
     return TABLE[kind].keys() | (_ANY_OF_THEM if kind == "config.json" else set())
 
 
+def told() -> str:
+    """Return the table in words, file by file, as backends/README.md has it."""
+    names = {
+        "obeyed": "obeyed",
+        "neutral": "refused with any other value than none, or than the one named",
+        "harmless": "harmless",
+    }
+    lines = []
+    for file, rules in TABLE.items():
+        lines.append(f"- **`{file}`**")
+        for treatment, what in names.items():
+            keys = [_told(key, rule) for key, rule in rules.items() if rule.treatment == treatment]
+            if keys:
+                lines.append(f"  - {what}: {', '.join(keys)}")
+    return "\n".join(lines)
+
+
+def _told(key: str, rule: Rule) -> str:
+    simple = [value for value in rule.neutral if value is not None and not isinstance(value, dict | list)]
+    return f"`{key}`" + (f" ({', '.join(f'`{json.dumps(value)}`' for value in simple)})" if simple else "")
+
+
 def _rule(kind: str, key: str, model_type: str) -> Rule | None:
     rule = TABLE[kind].get(key)
     if rule is None and kind == "config.json" and model_type == "model2vec":
         rule = _MODEL2VEC.get(key)
-    if rule is not None or kind != "config.json":
+    if rule is not None or kind not in {"config.json", "tokenizer_config.json"}:
         return rule
+    if kind == "tokenizer_config.json":
+        return UNREAD
     if key in KEYS.get(model_type, ()):
         return Rule("obeyed", "by the module that computes")
-    return Rule("harmless", "this architecture never reads it") if key in _ANY_OF_THEM else None
+    # Of an architecture in the list all keys that it reads are known; programs write many others into the file.
+    return UNREAD if model_type in KEYS or key in _ANY_OF_THEM else None
 
 
 def _is_neutral(key: str, value: object, rule: Rule) -> bool:

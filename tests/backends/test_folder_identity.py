@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from module_files import pooled
@@ -16,9 +17,6 @@ from backends.architecture_keys import KEYS
 from backends.base import ModelSpec
 from backends.errors import InvalidModel
 from backends.folder import read_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BERT = {"architectures": ["BertModel"], "model_type": "bert", "hidden_size": 8, "num_hidden_layers": 12}
 
@@ -115,7 +113,8 @@ def test_spec_is_the_same_when_it_was_written_and_read(make_folder: Any) -> None
 
 def test_key_is_passed_over_when_it_is_vouched_for(make_folder: Any) -> None:
     """A key that isn't understood is refused with the way to vouch for it; vouched for, it is in spec and digest."""
-    made = make_folder(files={"config.json": BERT | {"made_up": 2}, "tokenizer_config.json": {"odd": 1}})
+    config = BERT | {"model_type": "brand-new", "made_up": 2}
+    made = make_folder(files={"config.json": config, "config_sentence_transformers.json": {"odd": 1}})
     with pytest.raises(InvalidModel, match=r"made_up is 2.*accept_keys=\['made_up'\] or --accept-key made_up"):
         catalogue.resolve(made)
     with pytest.raises(InvalidModel, match="odd"):
@@ -125,6 +124,11 @@ def test_key_is_passed_over_when_it_is_vouched_for(make_folder: Any) -> None:
     assert catalogue.ensure(spec) == spec
     change(made / "config.json", made_up=3)
     assert catalogue.resolve(made, accept_keys=["made_up", "odd"]).digest != spec.digest
+
+
+def test_key_is_passed_over_when_the_architecture_never_reads_it(make_folder: Any) -> None:
+    """Programs write what they like into config.json: of a listed architecture every key that it reads is known."""
+    assert catalogue.resolve(make_folder(files={"config.json": BERT | {"uniem_strategy": "x", "n_ctx": 12}}))
 
 
 def test_vouching_is_refused_when_nothing_needs_it(make_folder: Any) -> None:
@@ -159,6 +163,12 @@ def test_known_keys_hold_those_of_every_served_architecture() -> None:
     """The table is written for each served architecture, and a key that one of them reads is known for all."""
     assert {"bert", "modernbert", "deberta-v2", "gpt2", "qwen3", "gemma3_text", "xlm-roberta-xl"} <= KEYS.keys()
     assert {"pos_att_type", "rope_theta", "n_embd"} <= set(folder_keys.known_keys("config.json"))
+
+
+def test_readme_tells_the_table_when_a_key_is_changed() -> None:
+    """What is served is documented by the table itself."""
+    text = Path(folder_keys.__file__).with_name("README.md").read_text(encoding="utf-8")
+    assert text.partition("<!-- folder_keys.told() -->\n")[2].partition("\n<!-- end -->")[0] == folder_keys.told()
 
 
 @pytest.mark.parametrize("name", ["onnx/model_quantized.onnx", "onnx/model_int8.onnx", "encoder.onnx"])

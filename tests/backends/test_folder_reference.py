@@ -181,7 +181,7 @@ def test_layer_norm_and_a_residual_are_computed_when_modules_json_has_them(folde
         ({"config.json": {"architectures": ["BertForTokenClassification"]}}, "BertForTokenClassification"),
         ({"config.json": {"architectures": ["BertForQuestionAnswering"]}}, "BertForQuestionAnswering"),
         ({"adapter_config.json": {}}, "adapter"),
-        ({"config.json": {"model_type": "bert", "embedding_scale": 2.0}}, "embedding_scale"),
+        ({"config.json": {"model_type": "brand-new", "embedding_scale": 2.0}}, "embedding_scale"),
         ({"config.json": {"model_type": "bert", "quantization_config": {"bits": 4}}}, "quantization_config"),
         ({"config.json": {"model_type": "bert", "auto_map": {"AutoModel": "x.X"}}}, "auto_map"),
         ({"tokenizer_config.json": {"split_special_tokens": True}}, "split_special_tokens"),
