@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from collections.abc import Set as AbstractSet
 
-_VERSION = 2
+_VERSION = 3
 _LONGEST_WORD = 128  # characters; what is longer is data, and is found by its beginning
 _REMEMBERED = 200_000
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 # Unicode's Default_Ignorable_Code_Point: soft hyphen, zero-width characters and joiners, bidi marks, variation
-# selectors, the byte order mark, Hangul fillers, tags. And the skin tones of emoji.
+# selectors, the byte order mark, Hangul fillers, tags. And the skin tones of emoji, and the caps of keys.
 IGNORABLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-    "\U0001f3fb-\U0001f3ff"
+    "\u20e3\U0001f3fb-\U0001f3ff"
 )
 # Marks, which belong to the letter before them: `\w` leaves out the vowel signs of Arabic, Hebrew and Indic scripts.
 # Between them lie only letters and unassigned code points.

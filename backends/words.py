@@ -15,7 +15,8 @@ _NON_JOINER = "\u200c"
 _SIGNED = r"(?<!\w)[a-z](?:\+\+|#)(?!\w)"  # C++, C#, F#: without the sign they are other languages
 _RUN = f"[^\\W_]+(?:[{MARKS}]+[^\\W_]*)*"
 _RUNS = f"{_RUN}(?:{_NON_JOINER}{_RUN})*"
-_ABBREVIATED = f"(?<![\\w.])(?:[^\\W\\d_][{MARKS}]*\\.){{2,}}(?!\\w)"
+# One letter before each point: MARKS has letters between its marks, as in Devanagari.
+_ABBREVIATED = f"(?<![\\w.])(?:[^\\W\\d_](?:(?!\\w)[{MARKS}])*\\.){{2,}}(?!\\w)"
 _SIGNS = f"[{FLAG_LETTERS}]{{2}}|[{EMOJI}]"
 _ASCII_RUN = "[a-z0-9]+"
 _ASCII_ABBREVIATED = r"(?<![\w.])(?:[a-z]\.){2,}(?!\w)"
@@ -32,7 +33,7 @@ _AS_GIVEN = f"(?:(?![{UNSPACED}])(?:[^\\W_]|[{_INSIDE}]))+"
 _HIGHLIGHTED = re.compile(
     f"[{UNSPACED}][{UNSPACED_MARKS}{IGNORABLE}]*"
     f"|[^\\W_][{IGNORABLE}]*(?:\\+\\+|#)(?!\\w)"
-    f"|(?<![\\w.])(?:(?![{UNSPACED}])[^\\W\\d_][{_INSIDE}]*\\.){{2,}}(?!\\w)"
+    f"|(?<![\\w.])(?:(?![{UNSPACED}])[^\\W\\d_](?:(?!\\w)[{_INSIDE}])*\\.){{2,}}(?!\\w)"
     f"|{_AS_GIVEN}(?:['\u2018\u2019\u201b\u02bb\u02bc\uff07]{_AS_GIVEN})*"
     f"|[{FLAG_LETTERS}]{{2}}|[{EMOJI}][{IGNORABLE}]*"
 )

@@ -43,6 +43,15 @@ def test_words_are_left_whole_when_there_is_no_language() -> None:
     assert Analyzer(None).words("The readers running l'homme") == ["the", "readers", "running", "l", "homme"]
 
 
+def test_sentences_without_a_space_are_no_abbreviation_when_they_have_marks() -> None:
+    """Only single letters, each with its marks, make an abbreviation: whole words between points stay words."""
+    analyzer = Analyzer(None)
+    assert analyzer.words("किताब.नदी. ए.पी.जे. कलाम") == ["किताब", "नदी", "एपीजे", "कलाम"]
+    text = "ए.पी.जे. कलाम"
+    assert [text[start:end] for start, end in analyzer.spans(text, {"एपीजे"})] == ["ए.पी.जे."]
+    assert analyzer.words("1\ufe0f\u20e3") == ["1"]
+
+
 def test_a_word_is_cut_when_it_is_very_long() -> None:
     """Data without a space is found by its beginning: no term is longer than what Tantivy keeps."""
     for language in (None, "en"):
