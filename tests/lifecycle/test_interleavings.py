@@ -219,6 +219,7 @@ def test_a_breaker_is_probed_again_when_the_probe_met_a_forgotten_model() -> Non
     manager.health.of("one").failed()  # so that it stays open beyond the other
     clock["now"] += 15.0
     for ref in refs:
+        manager.unload(ref)  # which waits, as `unregister` doesn't: the clock is put on below
         manager.unregister(ref)
     with pytest.raises(ModelNotRegistered):
         chain.run(work)

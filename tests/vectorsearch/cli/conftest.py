@@ -125,7 +125,7 @@ def fake_models(monkeypatch: pytest.MonkeyPatch) -> None:
     specs |= {name: fake_spec(name, task="cross-encode") for name in rerankers}
     known = catalogue.resolve
 
-    def resolve(name: str | Path) -> ModelSpec:
-        return specs.get(str(name)) or known(name)
+    def resolve(name: str | Path, **options: Any) -> ModelSpec:
+        return specs.get(str(name)) or known(name, **options)
 
     monkeypatch.setattr(catalogue, "resolve", resolve)

@@ -70,7 +70,9 @@ def test_every_command_is_found_when_the_app_is_walked() -> None:
 
 
 @EACH
-@pytest.mark.parametrize("place", ["first", "before", "after"])
+@pytest.mark.parametrize(
+    "place", ["before", *(pytest.param(place, marks=pytest.mark.deep) for place in ("first", "after"))]
+)
 def test_an_unknown_option_is_a_document_when_json_is_asked_for(
     run: Callable, path: tuple[str, ...], place: str
 ) -> None:
@@ -84,6 +86,12 @@ def test_an_unknown_option_is_a_document_when_json_is_asked_for(
     assert done.exit_code == NOT_UNDERSTOOD
     assert "--no-such-option" in error_of(done)["message"]
     assert error_of(done)["type"] == "UsageError"
+
+
+@pytest.mark.parametrize("words", [["--json", "info", "--nonsense"], ["info", "--nonsense", "--json"]])
+def test_json_counts_wherever_it_stands(run: Callable, words: list[str]) -> None:
+    """Before the command and at the end: one command stands for all, which `make test-deep` tries."""
+    assert "--nonsense" in error_of(run(*words))["message"]
 
 
 @pytest.mark.parametrize("path", NEEDY, ids=" ".join)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from lifecycle import Counters, InstanceKey, ManagerSnapshot, ModelRef, ModelSta
 from vectorsearch import top as pictures
 from vectorsearch.cli import top
 from vectorsearch.storage.registry import Registry, TenantRow
+from vectorsearch.storage.store import Store
 from vectorsearch.top import FILE_NAME, Picture, Publisher, Sighting
 
 if TYPE_CHECKING:
@@ -132,8 +134,11 @@ def test_the_picture_is_printed_when_a_process_publishes_it(run: Callable, db: P
     assert "quarantined" in run("top", "--db", db).stdout
     unknown = run("top", "--db", db, "--tenant", "nobody")
     assert (unknown.exit_code, "has no tenant 'nobody'" in unknown.stderr) == (1, True)
-    for name in ("acme", "globex"):
-        Registry(db).put_tenant(TenantRow(name))
+    with closing(Store(db)) as store:
+        registry = Registry(db)
+        registry.bind(store)
+        for name in ("acme", "globex"):
+            registry.put_tenant(TenantRow(name))
     told = run("top", "--db", db, "--json").json
     assert (told["db"], told["charged_nbytes"], len(told["models"])) == (str(db), 300 * MIB, 5)
     assert told["models"][0]["hit_ratio"] == 0.75
