@@ -11,6 +11,7 @@ from rich.text import Text
 
 from backends.errors import InvalidInput
 from vectorsearch.cli import output
+from vectorsearch.evaluation.collections import read_judged
 from vectorsearch.evaluation.figures import format_p, signed
 from vectorsearch.evaluation.metrics import MEASURES
 from vectorsearch.evaluation.sources import IR_DATASETS, find_collection
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from vectorsearch.evaluation.collections import TestCollection
     from vectorsearch.evaluation.comparison import Difference
     from vectorsearch.evaluation.results import ExperimentResult, SystemResult
+    from vectorsearch.evaluation.topics import Topics
 
 MeasureNames = Annotated[
     list[str] | None,
@@ -69,6 +71,18 @@ Report = Annotated[
         metavar="DIR",
     ),
 ]
+
+
+def told_judged(queries: Path, qrels: Path) -> Topics:
+    """Return the queries that have judgments, of two files, and tell what should be known of these.
+
+    Raises:
+        InvalidInput: as `read_judged`.
+    """
+    judged = read_judged(queries, qrels)
+    for note in judged.notes:
+        output.print_warning(note)
+    return judged
 
 
 def collection_option(source: str | None, *, split: str = "test", field: str | None = None) -> TestCollection | None:

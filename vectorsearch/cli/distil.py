@@ -19,7 +19,7 @@ from vectorsearch.cli.group import FAILED, usage
 from vectorsearch.cli.opening import DatabaseFolder, TenantName, folder_beside, open_existing
 from vectorsearch.cli.search import fetch_for_search
 from vectorsearch.distillation import DEPTH, distil_reranker
-from vectorsearch.evaluation.collections import read_queries
+from vectorsearch.evaluation.reading.topics import read_topics
 
 if TYPE_CHECKING:
     from rerank.distil_agreement import Agreement
@@ -60,7 +60,7 @@ def distil(
     queries: Annotated[
         Path | None,
         typer.Option(
-            help="JSONL of _id and text: your own queries, without judgments.",
+            help="JSON lines of _id and text, TSV, or TREC topics: your own queries, without judgments.",
             exists=True,
             dir_okay=False,
             metavar="FILE",
@@ -87,7 +87,10 @@ def distil(
     folder = out or folder_beside(db, tenant, "student")
     with usage():
         recipe = Recipe(layers=layers, pairs=pairs, minutes=minutes, seed=seed)
-    own = list(read_queries(queries).values()) if queries else []
+    asked = read_topics(queries) if queries else None
+    for note in asked.notes if asked else ():
+        output.print_warning(note)
+    own = list(asked.texts.values()) if asked else []
     if queries and not own:
         raise InvalidInput(f"{queries}: holds no queries; without --queries they are drawn from the documents")
     with open_existing(db, tenant=tenant, writing=register is not None) as database:

@@ -15,12 +15,11 @@ from rerank.train import DEFAULT_PLAN
 from rerank.train_plan import TrainingPlan
 from vectorsearch import config
 from vectorsearch.cli import output
+from vectorsearch.cli.comparison import told_judged
 from vectorsearch.cli.group import FAILED, usage
 from vectorsearch.cli.opening import DatabaseFolder, TenantName, folder_beside, open_existing
 from vectorsearch.cli.search import fetch_for_search
-from vectorsearch.evaluation.collections import read_judged_queries, read_qrels
 from vectorsearch.evaluation.figures import format_p, signed
-from vectorsearch.evaluation.topics import Topics
 from vectorsearch.fine_tuning import DEFAULT_MINING, FIRST_STAGE, MEASURE, TRAINED, train_reranker
 from vectorsearch.hard_negatives import MiningPlan
 
@@ -53,7 +52,12 @@ def train(
     *,
     db: DatabaseFolder,
     tenant: TenantName = None,
-    queries: Annotated[Path, typer.Option(help="JSONL of _id and text.", exists=True, dir_okay=False, metavar="FILE")],
+    queries: Annotated[
+        Path,
+        typer.Option(
+            help="JSON lines of _id and text, TSV, or TREC topics.", exists=True, dir_okay=False, metavar="FILE"
+        ),
+    ],
     qrels: Annotated[
         Path,
         typer.Option(help="Judgments, BEIR's TSV or TREC's columns.", exists=True, dir_okay=False, metavar="FILE"),
@@ -110,8 +114,7 @@ def train(
             seed=seed,
         )
         mining = MiningPlan(negatives=negatives, depth=depth, held_out=held_out)
-    grades = read_qrels(qrels)
-    judged = Topics(read_judged_queries(queries, grades), grades)
+    judged = told_judged(queries, qrels)
     with open_existing(db, tenant=tenant, writing=register is not None) as database:
         fetch_for_search(database, "auto", base)
         with output.step_meters(_UNITS) as show:

@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from vectorsearch.cli import output
+from vectorsearch.cli.comparison import told_judged
 from vectorsearch.cli.group import usage
 from vectorsearch.cli.opening import BackendName, DatabaseFolder, TenantName, open_existing
 from vectorsearch.cli.search import RerankName, fetch_for_search, reranker_option
 from vectorsearch.defaults import built_in
-from vectorsearch.evaluation.collections import read_judged_queries, read_qrels
 from vectorsearch.evaluation.figures import format_p, signed
 from vectorsearch.evaluation.metrics import canonical_names
 from vectorsearch.evaluation.significance import ALPHA, SEED
@@ -53,7 +53,10 @@ def tune(
     db: DatabaseFolder,
     tenant: TenantName = None,
     queries: Annotated[
-        Path | None, typer.Option(help="JSONL of _id and text.", exists=True, dir_okay=False, metavar="FILE")
+        Path | None,
+        typer.Option(
+            help="JSON lines of _id and text, TSV, or TREC topics.", exists=True, dir_okay=False, metavar="FILE"
+        ),
     ] = None,
     qrels: Annotated[
         Path | None, typer.Option(help="Judgments, BEIR's TSV or TREC's.", exists=True, dir_okay=False, metavar="FILE")
@@ -89,8 +92,7 @@ def tune(
         raise typer.BadParameter("give --queries FILE and --qrels FILE, or --show or --reset")
     with usage():
         (metric,) = canonical_names([metric])
-    judgments = read_qrels(qrels)
-    judged = Topics.first(Topics(read_judged_queries(queries, judgments), judgments), limit)
+    judged = Topics.first(told_judged(queries, qrels), limit)
     reranker = reranker_option(rerank)
     with open_existing(db, tenant=tenant, backend=backend, writing=not dry_run) as database:
         fetch_for_search(database, "auto", reranker)

@@ -88,15 +88,6 @@ def read_judged(queries: str | Path, qrels: str | Path, *, field: str | None = N
     return Topics(texts, judgments.grades, (*topics.notes, *judgments.notes, *notes))
 
 
-def read_judged_queries(path: str | Path, qrels: Qrels) -> dict[str, str]:
-    """Return query id → text of the judged queries, in the order of the judgments.
-
-    Raises:
-        InvalidInput: as `read_queries`, or a judged query has no text.
-    """
-    return _judged_texts(read_topics(path), qrels)[0]
-
-
 def read_queries(path: str | Path) -> dict[str, str]:
     """Return query id → text of a file of queries, in the order of the file; see `read_topics`.
 
