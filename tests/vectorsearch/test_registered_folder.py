@@ -1,0 +1,137 @@
+"""What a registered model's folder says counts for good: keys vouched for, its configuration, and former digests."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import vectorsearch as vs
+from backends import folder as folders
+from backends.errors import InvalidInput, InvalidModel
+from vectorsearch.cli import app
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle" / "support"))
+
+from hostile_models import write_embedder
+
+OPTIONS = {"embed": None, "rerank": None, "backend": "onnx"}
+TEXTS = ["read a file", "rows"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what is remembered of folders where no other test finds it."""
+    monkeypatch.setenv("VECTORSEARCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(folders, "_places", {})
+
+
+def written(tmp_path: Path, **config: object) -> Path:
+    """Write an embedder whose config.json says more."""
+    folder = write_embedder(tmp_path / "model")
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    return folder
+
+
+def test_key_is_kept_when_the_store_vouches_for_it(tmp_path: Path) -> None:
+    """It is stored with the model and shown; documents embedded with it are searched after opening again, anywhere."""
+    folder = written(tmp_path, quantization_config={"bits": 8})
+    with vs.open(tmp_path / "db", **OPTIONS) as store:
+        with pytest.raises(InvalidModel, match="--accept-key quantization_config"):
+            store.register_model("own", folder, "embed")
+        model = store.register_model("own", folder, "embed", accept_keys=["quantization_config"], compare=False)
+        assert model.accept_keys == ("quantization_config",)
+        store.add([{"id": "a", "text": "read"}, {"id": "b", "text": "rows"}])
+        store.reindex(embed="own")
+        before = store.search("read", mode="dense")
+    shutil.rmtree(folder)
+    shutil.move(tmp_path / "db", tmp_path / "moved")
+    with vs.open(tmp_path / "moved", rerank=None, backend="onnx") as store:
+        assert store.registered_models() == (model,)
+        assert [hit.id for hit in store.search("read", mode="dense").hits] == [hit.id for hit in before.hits]
+        assert store.verify().ok
+
+
+def test_nobody_vouches_when_a_tenant_registers(tmp_path: Path) -> None:
+    """A tenant can't say of its own model that a key changes nothing; the store can, and a needless word is told."""
+    folder = written(tmp_path, quantization_config={"bits": 8})
+    with vs.open(tmp_path / "db", **OPTIONS) as store:
+        with pytest.raises(InvalidInput, match="tenant 'acme' can't vouch"):
+            store.tenant("acme").register_model("own", folder, "embed", accept_keys=["quantization_config"])
+        with pytest.raises(InvalidModel, match="hidden_act"):
+            store.register_model("own", folder, "embed", accept_keys=["quantization_config", "hidden_act"])
+        assert store.registered_models(all_tenants=True) == ()
+
+
+def test_key_is_shown_when_the_command_registered_with_it(tmp_path: Path) -> None:
+    """`--accept-key` vouches, and `models show` and `models registered` tell it."""
+    folder, db = written(tmp_path, quantization_config={"bits": 8}), tmp_path / "db"
+    vs.open(db, **OPTIONS).close()
+    key = ["--accept-key", "quantization_config"]
+    register = ["models", "register", "own", str(folder), "--db", str(db), "--task", "embedder", "--no-compare"]
+    for command in (
+        [*register, *key],
+        ["models", "registered", "own", "--db", str(db)],
+        ["models", "show", str(folder), *key],
+    ):
+        done = CliRunner().invoke(app, [*command, "--json"])
+        assert done.exit_code == 0
+        assert json.loads(done.stdout)["accept_keys"] == ["quantization_config"]
+
+
+def test_verify_finds_it_when_the_stored_configuration_is_changed(tmp_path: Path) -> None:
+    """M14: the configuration is part of the model, though its size and time are as before."""
+    folder = written(tmp_path, num_hidden_layers=12)
+    with vs.open(tmp_path / "db", **OPTIONS) as store:
+        store.register_model("own", folder, "embed", compare=False)
+        assert store.verify().ok
+        (path,) = (tmp_path / "db" / "models").glob("*/config.json")
+        status = path.stat()
+        path.write_text(path.read_text().replace("12", "11"))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert any("changed since" in fault.message for fault in store.verify().faults)
+
+
+def test_two_tenants_have_two_models_when_only_the_configuration_differs(tmp_path: Path) -> None:
+    """M14: what one registers never answers for the other."""
+    one, two = (shutil.copytree(written(tmp_path, num_hidden_layers=n), tmp_path / str(n)) for n in (12, 1))
+    with vs.open(tmp_path / "db", **OPTIONS) as store:
+        first = store.tenant("one").register_model("own", one, "embed", compare=False)
+        second = store.tenant("two").register_model("own", two, "embed", compare=False)
+    assert first.digest != second.digest
+    assert len(list((tmp_path / "db" / "models").iterdir())) == 2
+
+
+def test_model_of_release_010_goes_on_when_its_answers_are_the_same(tmp_path: Path) -> None:
+    """Its row and its documents know it by the former digest: they are searched, verified and told as before."""
+    folder = written(tmp_path)
+    with vs.open(tmp_path / "db", **OPTIONS) as store:
+        model = store.register_model("own", folder, "embed", compare=False)
+        former = store._registration.find("own")[0].former_digest
+        assert former not in ("", model.digest)
+        store.add([{"id": "a", "text": "read"}, {"id": "b", "text": "rows"}])
+        store.reindex(embed="own")
+        before = [(hit.id, hit.score) for hit in store.search("read", mode="dense").hits]
+        (row,) = store._registration._rows.values()
+        store._registration._registry.put_model(replace(row, digest=former))
+    (copy,) = (tmp_path / "db" / "models").iterdir()
+    copy.rename(copy.with_name(former[:32]))
+    for path in (tmp_path / "db").rglob("*"):
+        if path.is_file() and path.suffix == ".sqlite" and path.name != "registry.sqlite":
+            path.write_bytes(path.read_bytes().replace(model.digest[:16].encode(), former[:16].encode()))
+    with vs.open(tmp_path / "db", rerank=None, backend="onnx") as store:
+        assert store.registered_models()[0].digest == former
+        np.testing.assert_allclose(
+            [hit.score for hit in store.search("read", mode="dense").hits], [score for _, score in before], atol=1e-6
+        )
+        assert store.verify().ok
+        store.add([{"id": "c", "text": "files"}])
+        assert len(store.search("files", mode="dense").hits) == 3
