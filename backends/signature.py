@@ -93,14 +93,17 @@ def choose_output(outputs: Sequence[Tensor], *, task: Task, pooling: Pooling, mo
     A graph that gives no shapes is taken at its word; the first inference then checks them.
 
     Raises:
-        InvalidModel: no output has the rank that the task and the pooling need, or there are two labels.
+        InvalidModel: no output has the rank that the task and the pooling need, or they are logits where vectors are
+            needed, or there are two labels.
     """
     rank = 3 if task == "embed" and pooling != "none" else 2
     preferred = {"cross-encode": "logits", "embed": "last_hidden_state" if rank == 3 else "sentence_embedding"}[task]  # noqa: PLR2004  (rank 3 is token vectors)
     fitting = [
         out
         for out in outputs
-        if out.is_float and len(out.shape) in ((1, 2, 0) if task == "cross-encode" else (rank, 0))
+        if out.is_float
+        and len(out.shape) in ((1, 2, 0) if task == "cross-encode" else (rank, 0))
+        and (task == "cross-encode" or not out.name.endswith("logits"))  # of words, of labels: no vectors
     ]
     if not fitting:
         found = [f"{out.name}{list(out.shape)}" for out in outputs]
