@@ -22,6 +22,9 @@ a abbr b blockquote body br center code dd div dl dt em font h1 h2 h3 h4 h5 h6 h
 small span strong sub sup table tbody td th thead tr tt u ul
 """
 _HTML = frozenset(_HTML_NAMES.split())
+_NEED_AN_END = frozenset(
+    {"a", "abbr", "b", "code", "em", "font", "i", "pre", "small", "span", "strong", "sub", "sup", "tt", "u"}
+)
 _DOCTYPE = re.compile(r"<!DOCTYPE[^\[>]*(?:\[.*?\]\s*)?>", re.DOTALL | re.IGNORECASE)
 _HIDDEN_LESS, _HIDDEN_AND = "\ue000", "\ue001"  # what a literal section writes as < and &
 
@@ -85,8 +88,8 @@ def elements(body: str, known: Callable[[str], bool]) -> Iterator[Element]:
 def plain(text: str) -> str:
     """Return a text without its markup, entities as the characters they stand for, white space as single spaces.
 
-    What looks like a tag is one only if it is ended somewhere in the text, is HTML's, has an attribute's value, or is
-    written in capitals, as on TREC's disks: `vector<int>` and `x <y and z> w` are text.
+    What looks like a tag is one only if it is ended somewhere in the text, is one of HTML's that need no end, has an
+    attribute's value, or is written in capitals, as on TREC's disks: `vector<int>` and `a <b and c> d` are text.
     """
     closed = {name_of(tag) for tag in TAG.finditer(text) if tag["end"]}
     bare = TAG.sub(lambda tag: " " if _is_markup(tag, closed) else tag[0], text)
@@ -116,7 +119,8 @@ def _end(tags: Iterable[re.Match[str]], name: str, known: Callable[[str], bool])
 def _is_markup(tag: re.Match[str], closed: Collection[str]) -> bool:
     name = tag["name"].rpartition(":")[2]
     written_out = "=" in tag["attributes"] or (name.isupper() and len(name) > 1)
-    return bool(tag["end"]) or name.lower() in closed or name.lower() in _HTML or written_out
+    needs_no_end = name.lower() in _HTML - _NEED_AN_END and not tag["attributes"].strip()
+    return bool(tag["end"]) or name.lower() in closed or needs_no_end or written_out
 
 
 def _attributes(text: str) -> dict[str, str]:

@@ -71,7 +71,7 @@ class TrecFile:
         """Return what should be known of the file, when it has been read."""
         notes = []
         if self._left_out:
-            names = ", ".join(f"{name.upper()} {count:,}" for name, count in self._left_out.most_common(8))
+            names = ", ".join(f"{name} {count:,}" for name, count in self._left_out.most_common(8))
             notes.append(f"{self._path.name}: beside title and text there are, and are left out: {names}")
         if self._empty:
             notes.append(f"{self._path.name}: {self._empty:,} documents have neither title nor text")
@@ -99,7 +99,7 @@ class TrecFile:
                 texts.append(text)
         outside.append(body[past:])
         if texts:
-            left_out = [name for name in names - wanted if not is_html(name) and _says(name, outside)]
+            left_out = [name.upper() for name in names - wanted if not is_html(name) and _says(name, outside)]
             left_out += ["text in no element"] if _bare(outside) else []
         else:
             texts = [plain("".join(outside))]

@@ -33,6 +33,10 @@ SHAPES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         "<DOC><DOCNO>1</DOCNO><TEXT>if a < b & c > d, vector<int> at AT&T; 5 &lt; 6</TEXT></DOC>",
         [one("1", "if a < b & c > d, vector<int> at AT&T; 5 < 6")],
     ),
+    "what looks like a tag": (
+        "<DOC><DOCNO>1</DOCNO><TEXT>a<b and c>d, if i<i>j; <F P=10>x</F> <br>y <em>z</em> <IMG src=u></TEXT></DOC>",
+        [one("1", "a<b and c>d, if i<i>j; x y z")],
+    ),
     "end tags left out": (
         "<DOC>\n<DOCNO> 1\n<HL> Head\n<LP> Lead <p> more\n<TEXT> Body\n</DOC>",
         [one("1", "Lead more Body", "Head")],
@@ -120,7 +124,7 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     file = DocumentFile(tmp_path / "docs")
     assert [document["text"] for _, document in file] == ["café"]
     assert file.notes == [
-        "docs: beside title and text there are, and are left out: DATE 1, TEXT IN NO ELEMENT 1",
+        "docs: beside title and text there are, and are left out: DATE 1, text in no element 1",
         "docs: 1 lines aren't UTF-8, the first is line 1: read as Windows-1252",
     ]
 
