@@ -130,7 +130,7 @@ def import_command(name: str, home: str) -> Any:  # noqa: ANN401 -- the type of 
 
 
 def _refuse_infinite(command: Any) -> None:  # noqa: ANN401 -- the type of commands is private to typer
-    """Let a command's options refuse `nan` and `inf`, which pass for numbers, and through any bound."""
+    """Let a command's options refuse `nan` and `inf`, which pass for numbers, and what no machine counts to."""
     for param in command.params:
         param.callback = _finite(param.callback)
 
@@ -139,6 +139,10 @@ def _finite(callback: Callable[..., Any] | None) -> Callable[..., Any]:
     def check(context: Any, param: Any, value: Any) -> Any:  # noqa: ANN401 -- as above
         if isinstance(value, float) and not math.isfinite(value):
             raise typer.BadParameter(f"{value} is no finite number", ctx=context, param=param)
+        if isinstance(value, int) and abs(value) > sys.maxsize:
+            raise typer.BadParameter(
+                f"a number of {len(str(abs(value)))} digits is too large", ctx=context, param=param
+            )
         return value if callback is None else callback(context, param, value)
 
     return check
@@ -153,8 +157,12 @@ def _without_json(args: Sequence[str]) -> tuple[list[str], bool]:
 
 
 def _check_characters(args: Sequence[str]) -> None:
-    """Refuse what no operating system passes on, but a caller in this process can."""
-    for arg in args:
+    """Refuse what can't be meant: nothing, as of a shell's variable that isn't set, and NUL, of a caller in Python."""
+    for before, arg in zip(["", *args], args, strict=False):
+        option, equals, value = arg.partition("=")
+        if not arg or (option.startswith("--") and equals and not value):
+            where = before if not arg and before.startswith("-") else option if arg else "an argument"
+            raise typer.BadParameter(f"{where} is empty: say what is meant, or leave it out")
         if "\0" in arg:
             raise typer.BadParameter(f"{arg!r} holds a NUL character")
 

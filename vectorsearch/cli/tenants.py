@@ -198,7 +198,10 @@ def _parse_size(text: str, *, option: str) -> int:
     if size is None:
         raise typer.BadParameter(f"{text!r} is no size: write 512MiB, 1.5GiB or 2GB", param_hint=option)
     number, prefix, binary = size.groups()
-    return int(float(number) * (1024 if binary else 1000) ** _POWERS[prefix.upper()])
+    nbytes = float(number) * (1024 if binary else 1000) ** _POWERS[prefix.upper()]
+    if nbytes > sys.maxsize:
+        raise typer.BadParameter(f"{text[:20]!r} is more than any machine has", param_hint=option)
+    return int(nbytes)
 
 
 def _rows(root: Database) -> list[dict[str, Any]]:

@@ -107,7 +107,7 @@ def test_a_value_of_the_wrong_kind_is_a_document_when_json_is_asked_for(
     run: Callable, path: tuple[str, ...], tmp_path: Path
 ) -> None:
     """Words for numbers, numbers that are none, values after a flag, an option at the end without one: exit code 2."""
-    wrong: list[list[str]] = [["--json=1"], ["\0"]]
+    wrong: list[list[str]] = [["--json=1"], ["\0"], [""]]
     last: list[list[str]] = []
     for param in COMMANDS[path].params:
         kind, option = param.type_descriptor, param.opts[-1]
@@ -116,7 +116,7 @@ def test_a_value_of_the_wrong_kind_is_a_document_when_json_is_asked_for(
         if not getattr(param, "is_flag", False):
             last.append([option])
         if kind.annotation in (int, float):
-            wrong += [[option, value] for value in ("many", "", "1e", "nan")]
+            wrong += [[option, value] for value in ("many", "", "1e", "nan", "9" * 400)]
         if kind.annotation is float:
             wrong += [[option, value] for value in ("inf", "-inf", "NaN")]
     given = required(path, tmp_path)
@@ -270,3 +270,19 @@ def test_no_lock_is_taken_when_a_command_only_reads(run: Callable, db: Path, cor
     for command in (("search", "csv"), ("info",), ("verify",), ("tenants", "list"), ("models", "registered")):
         assert run(*command, "--db", db).exit_code == DONE, command
     assert not (db / "writer.lock").exists()
+
+
+@pytest.mark.parametrize("words", [("search", "", "--db", "x"), ("search", "x", "--db", ""), ("search", "x", "--db=")])
+def test_nothing_is_taken_for_something_when_a_value_is_empty(run: Callable, words: tuple[str, ...]) -> None:
+    """A variable that a shell didn't set names neither the folder here nor the usual model."""
+    done = run(*words)
+    assert (done.exit_code, "is empty" in done.stderr) == (NOT_UNDERSTOOD, True)
+    assert ("--db" in done.stderr.splitlines()[0]) == (words[1] != "")
+
+
+@pytest.mark.parametrize("size", ["9" * 300 + "GB", "9999999TiB", "1e3MB", "-1MB", "MB", "nan"])
+def test_a_size_is_wrong_usage_when_no_machine_has_it(run: Callable, tmp_path: Path, size: str) -> None:
+    """And what is no size at all."""
+    done = run("tenants", "add", "acme", "--db", tmp_path / "db", "--quota", size)
+    assert done.exit_code == NOT_UNDERSTOOD
+    assert not (tmp_path / "db").exists()

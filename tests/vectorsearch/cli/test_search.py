@@ -116,7 +116,7 @@ def test_a_filter_is_refused_when_it_is_malformed(options: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "message"),
     [
-        (["", "--mode", "lexical"], 2, "query is empty"),
+        (["", "--mode", "lexical"], 2, "is empty"),
         (["x", "--mode", "dense"], 1, "embedder"),
         (["x", "--rerank", "ms-marco-MiniLM"], 1, "ms-marco-MiniLM-L-12-v2-int8"),
         (["x", "--mode", "fuzzy"], 2, "fuzzy"),
