@@ -122,6 +122,9 @@ def no_candidates() -> Candidates:
 
 def best(rows: NDArray[np.int64], scores: NDArray[np.float32], k: int) -> Candidates:
     """Return the `k` best of `rows` int64[n] with `scores` float32[n]; equal scores by row."""
+    if 0 < k < len(rows):  # sorting all takes most of a search over many
+        kept = scores >= np.partition(scores, -k)[-k]
+        rows, scores = rows[kept], scores[kept]
     order = np.lexsort((rows, -scores))[:k]
     return Candidates(rows[order], scores[order])
 
