@@ -67,6 +67,8 @@ def compare(
         raise typer.BadParameter("a collection has judgments of its own: give one of the two", param_hint="--qrels")
     with usage():
         measures = canonical_names(measure or MEASURES)
+    if qrels is not None and any(qrels.samefile(path) for path in runs):
+        raise InvalidInput(f"{qrels} is given as a run and as judgments: every figure would be the best there is")
     source = collection_option(collection)
     judgments: Mapping[str, Mapping[str, int]]
     if qrels is not None:

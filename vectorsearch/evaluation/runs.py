@@ -25,6 +25,7 @@ _EXPECTED = (
     "a TREC run has 6 (query, Q0, document, rank, score, tag), MS MARCO's 3 or 4 (query, document, rank, and a score)"
 )
 _FILLERS = frozenset({"0", "Q0", "q0"})  # what stands in the second column of judgments
+_GRADES = frozenset({-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0})
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan|infinity)", re.IGNORECASE | re.ASCII)
 
 
@@ -62,7 +63,8 @@ def read_run(path: str | Path) -> Run:
     source = numbered_lines(path)
     for number, line in source:
         if not lines.width and line.lstrip().startswith("{") and not _are_columns(line):
-            return _run(path, "", _of_json(path, chain([(number, line)], source)), ())
+            found = _of_json(path, chain([(number, line)], source))
+            return _run(path, "", found, _oddities(path, found))
         try:
             lines.take(line)
         except InvalidInput as exc:
@@ -158,6 +160,12 @@ class _Lines:
         if len(self.tags) > 1:
             notes.append(f"the lines have {len(self.tags):,} tags, from {next(iter(self.tags))!r} to {self.tag()!r}")
         return tuple(f"{self.path.name}: {note}" for note in notes)
+
+
+def _oddities(path: Path, scores: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
+    if all(score in _GRADES for found in scores.values() for score in found.values()):
+        return (f"{path.name}: every score is a whole number from -2 to 4: are these judgments?",)
+    return ()
 
 
 def _run(path: Path, tag: str, scores: Mapping[str, Mapping[str, float]], notes: tuple[str, ...]) -> Run:

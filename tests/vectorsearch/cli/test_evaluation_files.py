@@ -127,6 +127,14 @@ def test_what_does_not_fit_is_counted(run: Callable, collection: Path, files: Ca
         assert "2 of 4 judged documents" in (collection / "r" / page).read_text(encoding="utf-8")
 
 
+def test_compare_fails_when_a_file_is_run_and_judgments(run: Callable, files: Callable[[str, str], Path]) -> None:
+    """Judgments of three columns, a document a query, look like a run of MS MARCO, and would agree with themselves."""
+    both = files("b.tsv", "q1\td1\t1\nq2\td2\t1\n")
+    done = run("compare", both, "--qrels", both, "--json")
+    assert done.exit_code == 1
+    assert "is given as a run and as judgments" in done.json["error"]["message"]
+
+
 def test_figures_of_zero_are_explained(run: Callable, collection: Path, files: Callable[[str, str], Path]) -> None:
     """Documents and queries that are in common by chance alone give zeros, and a word on it."""
     found = "nothing relevant was found, so every figure is 0"

@@ -89,7 +89,8 @@ def test_scores_are_kept(tmp_path: Path) -> None:
     scores = {"q": {"a": 2.5, "b": 1.0}}
     assert read_run(write(tmp_path, "q Q0 b 1 1 t\nq Q0 a 2 2.5 t\n")).scores == scores
     found = read_run(write(tmp_path, '{"q": {"b": 1,\n "a": 2.5}}'))
-    assert (found.scores, list(found.rankings["q"])) == (scores, ["a", "b"])
+    assert (found.scores, list(found.rankings["q"]), found.notes) == (scores, ["a", "b"], ())
+    assert "are these judgments?" in read_run(write(tmp_path, '{"q": {"b": 1, "a": 2}}')).notes[0]
 
 
 @pytest.mark.parametrize(
