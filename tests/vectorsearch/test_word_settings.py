@@ -90,6 +90,8 @@ def test_scores_follow_the_constants_when_they_are_chosen(tmp_path: Path, engine
         usual = [hit.score for hit in db.search("haus see")]
         once = [hit.score for hit in db.search("haus see", k1=0)]
         assert once == pytest.approx([sum(once) / 2] * 2)  # both have both words, and that is all that counts
+        assert "k1=0, b=0.75" in str(db.explain("haus see", k1=0))
+        assert "k1=" not in str(db.explain("haus see"))
         assert found(db, "haus", k1=1.5, b=1) == ["house", "houses"]
         assert found(db, "haus", k1=1.5, b=0) == ["houses", "house"]
     with made(tmp_path / "db", k1=0, b=0.5) as db:

@@ -94,7 +94,8 @@ def _rerank_lines(stage: RerankPlan, result: SearchResult | None) -> Iterable[st
 def _retriever_lines(retriever: RetrieverPlan, plan: QueryPlan, *, ran: Mapping[str, StageStats]) -> Iterable[str]:
     is_last = retriever is plan.retrievers[-1]
     branch, below = ("└─", "   ") if is_last else ("├─", "│  ")
-    text = f"{retriever.kind}  depth {retriever.depth}{_expected(retriever.expected_ms)}"
+    words = "" if retriever.bm25 is None else "  k1={:g}, b={:g}".format(*retriever.bm25)
+    text = f"{retriever.kind}  depth {retriever.depth}{words}{_expected(retriever.expected_ms)}"
     yield f"{branch} {text}{_happened(ran.get(retriever.kind))}"
     if plan.filter:
         yield f"{below}· filter {dict(plan.filter)}: {retriever.strategy}{_selectivity(plan)}"

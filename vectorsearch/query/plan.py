@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from lifecycle import ModelRef
     from rerank import Passages
+    from vectorsearch.index.bm25 import BM25
     from vectorsearch.query.fusion import Fusion
     from vectorsearch.query.states import FilterState, ModelState, PlanState
     from vectorsearch.types import Filter, Mode
@@ -30,7 +31,8 @@ DEFAULT_RERANK_DEPTH = 50
 class RetrieverPlan:
     """One retriever: its depth, its weight in the fusion, and the model that encodes the query, if one does.
 
-    `strategy` says how the filter is applied, empty without one. `expected_ms` is for the retrieval alone.
+    `strategy` says how the filter is applied, empty without one. `expected_ms` is for the retrieval alone. `bm25` are
+    the constants of words that the search itself names, k1 and b; None for the database's own.
     """
 
     kind: RetrieverKind
@@ -39,6 +41,7 @@ class RetrieverPlan:
     model: ModelState | None = None
     strategy: str = ""
     expected_ms: float | None = None
+    bm25: BM25 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,7 @@ def _retriever(
         embedder if kind == "dense" else None,
         _strategy(kind, state) if request.filter else "",
         state.unit_ms.get(kind),
+        request.bm25 if kind == "lexical" else None,
     )
 
 
