@@ -17,6 +17,7 @@ from backends.static_backend import width_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from backends.base import Similarity
     from backends.folder_keys import Vouched
     from backends.folder_modules import Modules
     from backends.folder_weights import Weights
@@ -56,7 +57,6 @@ def read_embedder(
         steps = (*steps, HeadStep("truncate", size=cut))
     steps = _shortened(steps)
     prompts = _prompts(settings, folder)
-    _check_similarity(settings, steps, folder, vouched)
     default = prompts.get(text(settings, "default_prompt_name", folder / "config_sentence_transformers.json"), "")
     return Answer(
         task="embed",
@@ -69,6 +69,7 @@ def read_embedder(
         query_prefix=prompts.get("query", default),
         passage_prefix=next((prompts[each] for each in _PROMPTS if each in prompts), default),
         include_prompt=modules.include_prompt,
+        similarity=_similarity(settings, steps, folder, vouched),
         head=() if steps in ((), (HeadStep("normalize"),)) else steps,
         lower_case=_lowers(folder, modules),
     )
@@ -116,15 +117,20 @@ def _prompts(settings: dict[str, Any], folder: Path) -> dict[str, str]:
     return {name: text(prompts, name, path) for name in prompts}
 
 
-def _check_similarity(settings: dict[str, Any], steps: tuple[HeadStep, ...], folder: Path, vouched: Vouched) -> None:
-    """Refuse a similarity that ranks otherwise than the cosine: of vectors of length 1 two others don't."""
+def _similarity(settings: dict[str, Any], steps: tuple[HeadStep, ...], folder: Path, vouched: Vouched) -> Similarity:
+    """Return what ranks the vectors: of length 1 they rank alike by cosine, dot product and distance.
+
+    Raises:
+        InvalidModel: it is a distance of vectors of any length, or isn't known.
+    """
     path, key = folder / "config_sentence_transformers.json", "similarity_fn_name"
     stated = text(settings, key, path, "cosine")
-    agree = {"cosine", "dot", "dot_product", "euclidean"} if steps[-1:] == (HeadStep("normalize"),) else {"cosine"}
-    if stated not in agree and not vouched.accepts(key):
-        raise folder_keys.refusal(
-            path, key, stated, "ranks otherwise than the cosine, by which vectors are searched here"
-        )
+    is_unit = steps[-1:] == (HeadStep("normalize"),)
+    if stated == "cosine" or (is_unit and stated in {"dot", "dot_product", "euclidean"}) or vouched.accepts(key):
+        return "cosine"
+    if stated in {"dot", "dot_product"}:
+        return "dot"
+    raise folder_keys.refusal(path, key, stated, "ranks otherwise than the cosine and the dot product")
 
 
 def _check_purpose(config: dict[str, Any], folder: Path, *, stated: bool) -> None:

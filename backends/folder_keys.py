@@ -100,7 +100,7 @@ SENTENCE_TRANSFORMERS: dict[str, Rule] = {
     **_obeyed(
         "prompts default_prompt_name", "`query`, and the first of `document`, `passage`, `corpus`; else the default"
     ),
-    **_obeyed("similarity_fn_name", "cosine, or any that orders vectors of length 1 alike; else refused"),
+    **_obeyed("similarity_fn_name", "cosine and dot product; a distance only of vectors of length 1"),
     **_obeyed("truncate_dim", "the first numbers of a vector"),
     **_obeyed("model_type", "SentenceTransformer or CrossEncoder, as the task"),
     **_neutral("activation_fn", "of a cross-encoder's scores, which are logits here: one that keeps the order"),

@@ -15,6 +15,7 @@ from backends.languages import language_code
 from vectorsearch import config
 from vectorsearch.collection import Collection, CollectionSettings, stored_settings
 from vectorsearch.database import Database
+from vectorsearch.dot_product import indexed_dim
 from vectorsearch.index.bm25 import BM25
 from vectorsearch.models import Models
 from vectorsearch.registration import Registration
@@ -98,7 +99,7 @@ class Assembly:
         embedder = self._embedder(folder, models, choices.embed, stored, default)
         settings = CollectionSettings(
             embed=_fingerprint(embedder, models, stored),
-            dim=embedder.dim if embedder else None,
+            dim=indexed_dim(embedder) if embedder else None,
             lexical=choices.lexical if choices.lexical != DEFAULT else made_with.lexical,
             dense=choices.dense_index,
             **_words(choices, made_with),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vectorsearch.dot_product import indexed
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """Vectors float32[n, dim] and what they cost; `truncated` counts texts whose tail did not fit."""
+    """Vectors float32[n, dim] as they are indexed, and what they cost; `truncated` counts texts that did not fit."""
 
     vectors: NDArray[np.float32]
     truncated: int
@@ -68,7 +70,7 @@ class Encoder:
         def work(model: TextModel, lease: Lease) -> Encoding:
             embeddings = model.embed(texts, kind=kind, deadline=deadline)
             return Encoding(
-                vectors=embeddings.vectors,
+                vectors=indexed(embeddings.vectors, kind, self.spec),
                 truncated=int(embeddings.truncated.sum()),
                 cold=lease.cold,
                 load_ms=lease.wait_s * 1000.0,

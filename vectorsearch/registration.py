@@ -16,6 +16,7 @@ from backends import catalogue, registry
 from backends.errors import InferenceError, InvalidInput, InvalidModel, UnknownModel
 from lifecycle import LoadPolicy, ModelConfig, trial
 from lifecycle.config import merge_configs
+from vectorsearch.dot_product import indexed_dim
 from vectorsearch.space import EmbeddingSpace, digest_of
 from vectorsearch.storage.errors import ReadOnlyDatabase
 from vectorsearch.storage.registry import ModelRow, Registry
@@ -308,7 +309,7 @@ class Registration:
             answer = self._models.encoder(spec).encode_passages(texts).vectors
         else:
             answer = self._models.cross_encoder(spec).score_detailed(query, texts).scores
-        shape = (2, spec.dim) if spec.task == "embed" and spec.dim else answer.shape
+        shape = (2, indexed_dim(spec)) if spec.task == "embed" and spec.dim else answer.shape
         if answer.shape != shape or not np.isfinite(answer).all():
             raise InferenceError(f"model {spec.name!r} answered two texts with {answer.shape}: {answer.ravel()[:4]}")
 

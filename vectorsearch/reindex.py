@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vectorsearch import config
+from vectorsearch.dot_product import indexed_dim
 from vectorsearch.space import digest_of
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _reindex(
     def make(texts: list[str]) -> NDArray[np.float32]:
         return encoder.encode_passages(texts).vectors
 
-    dim = embedder.dim or int(make([""]).shape[1])
+    dim = indexed_dim(embedder) or int(make([""]).shape[1])
     total = collection.count()
     done = total - new.left()
     while chunk := new.next_texts(config.EMBED_CHUNK_DOCUMENTS):

@@ -174,7 +174,10 @@ def test_layer_norm_and_a_residual_are_computed_when_modules_json_has_them(folde
         (pooled(3), "pooling_mode"),
         (pooled("mean", include_prompt="no"), "include_prompt"),
         (pooled("mean", pooling_mode_new_tokens=True), "pooling_mode_new_tokens"),
-        (pooled("mean") | {"config_sentence_transformers.json": {"similarity_fn_name": "dot"}}, "similarity_fn_name"),
+        (
+            pooled("mean") | {"config_sentence_transformers.json": {"similarity_fn_name": "euclidean"}},
+            "similarity_fn_name",
+        ),
         (pooled("mean") | {"config_sentence_transformers.json": {"model_type": "SparseEncoder"}}, "SparseEncoder"),
         (pooled("mean") | {"sentence_bert_config.json": {"query_length": 32}}, "query_length"),
         (pooled("mean") | {"config.json": {"architectures": ["HF_ColBERT"]}}, "ColBERT"),

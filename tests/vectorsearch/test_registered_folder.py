@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 
 import vectorsearch as vs
 from backends import folder as folders
+from backends import registry
 from backends.errors import InvalidInput, InvalidModel
+from backends.text_model import TextLoader
 from vectorsearch.cli import app
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle" / "support"))
@@ -135,3 +137,41 @@ def test_model_of_release_010_goes_on_when_its_answers_are_the_same(tmp_path: Pa
         assert store.verify().ok
         store.add([{"id": "c", "text": "files"}])
         assert len(store.search("files", mode="dense").hits) == 3
+
+
+def test_documents_are_ranked_by_dot_product_when_the_model_is_for_that(tmp_path: Path) -> None:
+    """M7: longer vectors come first where the dot product says so, in memory, in the index and after opening again."""
+    folder = write_embedder(tmp_path / "model")
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    listed = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean_sqrt_len_tokens"}')
+    (folder / "modules.json").write_text(json.dumps(listed))
+    settings = folder / "config_sentence_transformers.json"
+    settings.write_text('{"similarity_fn_name": "dot", "prompts": {}}')
+    words = ["read", "a", "file", "files", "full", "rows", "warm", "the"]
+    texts = [" ".join(words[i : i + n]) for n in (1, 2, 3, 4) for i in range(5)]
+    with vs.open(tmp_path / "db", embed=folder, rerank=None, backend="onnx") as store:
+        store.add([{"id": str(i), "text": text} for i, text in enumerate(texts)])
+        spec = store.embedder
+        assert spec is not None
+        assert (spec.similarity, spec.dim) == ("dot", 8)
+        model = TextLoader(registry.get("onnx")).load_model(spec)
+        query = model.embed(["read the file"], kind="query").vectors[0]
+        vectors = model.embed(texts, kind="passage").vectors
+        model.close()
+        expected = [str(i) for i in np.argsort(-(vectors @ query), kind="stable")]
+        assert expected != [str(i) for i in np.argsort(-(vectors @ query) / np.linalg.norm(vectors, axis=1))]
+        assert [hit.id for hit in store.search("read the file", mode="dense", k=20).hits] == expected
+    with vs.open(tmp_path / "db", rerank=None, backend="onnx") as store:
+        assert [hit.id for hit in store.search("read the file", mode="dense", k=20).hits] == expected
+        assert store.verify().ok
+    # Whoever vouches for the similarity is served by cosine.
+    with vs.open(tmp_path / "other", **OPTIONS) as store:
+        store.register_model("dot", folder, "embed", compare=False)
+        assert store.models().models
+        settings.write_text('{"similarity_fn_name": "manhattan"}')
+        with pytest.raises(InvalidModel, match="manhattan"):
+            store.register_model("far", folder, "embed", compare=False)
+        model = store.register_model("far", folder, "embed", compare=False, accept_keys=["similarity_fn_name"])
+        assert model.accept_keys == ("similarity_fn_name",)
