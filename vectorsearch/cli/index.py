@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,10 +82,13 @@ def index(
     words = word_options(
         language=language, stop_words=stop_words, stop_word=stop_word, fold_accents=fold_accents, k1=k1, b=b
     )
-    if tenant is None and "language" not in words and not (db / FILE_NAME).exists():
+    left_open = tenant is None and "language" not in words and not (db / FILE_NAME).exists()
+    if left_open:
         words |= _guessed(corpus)
     with open_to_index(db, tenant=tenant, embed=embed, backend=backend, words=words) as database:
         report, interrupted = index_with_progress(database, corpus, rejected, batch_size=batch_size)
+        if left_open and STDIN in corpus:
+            _advise(database)
         documents = database.count()
         embedding = _embedding(database)
     rejects = str(rejected) if report.rejected else None
@@ -164,6 +168,14 @@ def _guessed(corpus: list[str]) -> Words:
     name = LANGUAGES[code].name.capitalize()
     output.print_note(f"the documents look {name}, and their words are stemmed as such: --language says otherwise")
     return {"language": code}
+
+
+def _advise(database: Database) -> None:
+    """Tell of another language than the database has, where its documents could be seen only once they were stored."""
+    code = guess_language(document.full_text for document in islice(database.iter(), 200))
+    if code not in (None, database.language):
+        name = LANGUAGES[code].name.capitalize()
+        output.print_note(f"the documents look {name}: `--language {code}` stems their words as such, also later")
 
 
 def _check_sources(sources: list[str]) -> None:

@@ -53,6 +53,14 @@ def test_the_language_is_that_of_the_documents_when_a_database_is_new(
     assert run("info", "--db", said, "--json").json["language"] is None
 
 
+def test_the_language_is_advised_when_documents_come_by_standard_input(spawn: Callable, tmp_path: Path) -> None:
+    """F8: what can be read only once is stored first; the note says which language to name."""
+    rows = "".join(f"{json.dumps({'_id': str(n), 'text': PAGES['de']})}\n" for n in range(8))
+    done = spawn("index", "-", "--db", tmp_path / "db", "--embed", "none", stdin=rows.encode())
+    assert done.exit_code == 0
+    assert "`--language de`" in unwrapped(done.stderr)
+
+
 def ids(run: Callable, db: Path, query: str) -> list[str]:
     """Return the ids found."""
     return [hit["id"] for hit in run("search", query, "--db", db, "--json").json["hits"]]
