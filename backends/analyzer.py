@@ -14,7 +14,7 @@ from backends import hindi
 from backends.errors import InvalidInput
 from backends.languages import LANGUAGES, language_code
 from backends.spelling import fold, without_accents
-from backends.words import as_written_together, cut, parts, pieces, places, units
+from backends.words import NON_JOINER, as_written_together, cut, parts, pieces, places, units
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -83,7 +83,10 @@ class Analyzer:
                 characters = units(part)
                 words += self._unstopped([*characters, *map("".join, pairwise(characters))])
             else:
-                words += self._kept([piece for word in cut(part, self.language) for piece in _with_pieces(word)])
+                found = cut(part, self.language)
+                if NON_JOINER in part:
+                    found = [piece for word in found for piece in _with_pieces(word)]
+                words += self._kept(found)
         return words
 
     def sequences(self, phrase: str) -> list[list[str]]:

@@ -25,9 +25,9 @@ _CEDILLA_TO_COMMA = str.maketrans("şţ", "șț")
 
 # Between letters of Arabic script, the zero-width non-joiner parts a word, as Persian writes: it stays.
 _ARABIC = "\u0620-\u06ff"
-_IGNORED = re.compile(f"(?!(?<=[{_ARABIC}])\u200c[{_ARABIC}])[{IGNORABLE}]")
+_IGNORED = re.compile(f"[{IGNORABLE}](?:(?<![{_ARABIC}]\u200c)|(?![{_ARABIC}]))")
 _APOSTROPHES = "\u2018\u2019\u201b\u02bb\u02bc"
-_STRESS = re.compile("(?<=[аеиоуыэюяєіѣѵ])(\u0308?)[\u0300\u0301]+")  # of Cyrillic, for learners
+_STRESS = re.compile("([аеиоуыэюяєіѣѵ]\u0308?)[\u0300\u0301]+")  # of Cyrillic, for learners
 # Only where one of these is left after Unicode's own folding is there more to do.
 _SPECIAL = re.compile(
     f"[{_POINTS}{_EXCHANGED}{IGNORABLE}\u0300\u0301\u0307\u0450\u045d\u0622-\u0626\u06c0\u06c2\u06d3\u0929\u0931\u0934]"

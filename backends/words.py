@@ -11,10 +11,10 @@ from backends.characters import BECOMING_LETTERS, EMOJI, FLAG_LETTERS, IGNORABLE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_NON_JOINER = "\u200c"
+NON_JOINER = "\u200c"
 _SIGNED = r"(?<!\w)[a-z](?:\+\+|#)(?!\w)"  # C++, C#, F#: without the sign they are other languages
 _RUN = f"[^\\W_]+(?:[{MARKS}]+[^\\W_]*)*"
-_RUNS = f"{_RUN}(?:{_NON_JOINER}{_RUN})*"
+_RUNS = f"{_RUN}(?:{NON_JOINER}{_RUN})*"
 # One letter before each point: MARKS has letters between its marks, as in Devanagari.
 _ABBREVIATED = f"(?<![\\w.])(?:[^\\W\\d_](?:(?!\\w)[{MARKS}])*\\.){{2,}}(?!\\w)"
 _SIGNS = f"[{FLAG_LETTERS}]{{2}}|[{EMOJI}]"
@@ -61,12 +61,12 @@ def cut(part: str, language: str | None) -> list[str]:
 
 def pieces(word: str) -> list[str]:
     """Return the parts of a word that are written together with non-joiners; a single one of any other word."""
-    return word.split(_NON_JOINER)
+    return word.split(NON_JOINER)
 
 
 def as_written_together(word: str) -> str:
     """Return a word without what parts it inside: `u.s.` is `us`."""
-    return word.replace(_NON_JOINER, "").replace(".", "")
+    return word.replace(NON_JOINER, "").replace(".", "")
 
 
 def places(text: str) -> Iterator[re.Match[str]]:
