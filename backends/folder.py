@@ -14,7 +14,7 @@ from backends.base import HeadStep, ModelSpec
 from backends.entries import folder_digests
 from backends.errors import InvalidModel
 from backends.files import cache_dir, sha256_of, state_key, write_atomically
-from backends.folder_json import read_object
+from backends.folder_json import read_list, read_object
 from backends.folder_keys import Vouched
 from backends.folder_weights import DESCRIBING, Weights, find_weights
 
@@ -77,10 +77,11 @@ def _examine(folder: Path, weights: Weights, vouched: Vouched) -> tuple[ModelSpe
     """Return the model, and the hashes of the files that its digest covers."""
     path = folder / "config.json"
     config = read_object(path)
-    modules = read_object(folder / "config_sentence_transformers.json").get("model_type")
+    kind = read_object(folder / "config_sentence_transformers.json").get("model_type")
+    pools = any(str(each.get("type", "")).endswith("Pooling") for each in read_list(folder / "modules.json") or ())
     architectures = [str(each) for each in config.get("architectures") or ()]
     is_scorer = any("ForSequenceClassification" in each for each in architectures)
-    task: Task = "cross-encode" if is_scorer and modules in (None, "CrossEncoder") else "embed"
+    task: Task = "cross-encode" if is_scorer and not pools and kind in (None, "CrossEncoder") else "embed"
     graph = signature.read(folder / weights.file) if weights.file.endswith(".onnx") else None
     folder_keys.check(path, config, "config.json", vouched, model_type=str(config.get("model_type", "")))
     folder_answer.check_sizes(config, path)

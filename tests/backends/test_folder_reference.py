@@ -192,6 +192,10 @@ def test_layer_norm_and_a_residual_are_computed_when_modules_json_has_them(folde
             {"tokenizer_config.json": {"tokenizer_class": "AlbertTokenizer", "do_lower_case": False}},
             "do_lower_case",
         ),
+        (
+            {"tokenizer_config.json": {"tokenizer_class": "AlbertTokenizer", "add_eos_token": False}},
+            "add_eos_token",
+        ),
     ],
 )
 def test_folder_is_refused_by_name_when_it_asks_for_what_is_not_served(
@@ -200,6 +204,12 @@ def test_folder_is_refused_by_name_when_it_asks_for_what_is_not_served(
     """M5 to M8: a module, a mode, a similarity, a kind of model or a key that isn't served is named."""
     with pytest.raises(InvalidModel, match=named):
         catalogue.resolve(make_folder(files=files))
+
+
+def test_task_is_embedding_when_a_classifiers_modules_have_a_pooling(make_folder: Any) -> None:
+    """M8: modules.json tells what a folder is for, whatever its weights were trained for before."""
+    config = {"architectures": ["TinyForSequenceClassification"], "hidden_size": 8, "id2label": {"0": "x", "1": "y"}}
+    assert catalogue.resolve(make_folder(files=pooled("mean") | {"config.json": config})).task == "embed"
 
 
 @pytest.mark.parametrize("similarity", ["dot", "dot_product", "euclidean"])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from module_files import pooled as files_of
 
+from backends import catalogue, registry, text_model
 from backends.errors import InferenceError
 from backends.pooling import l2_normalize, pool, require_finite
 
@@ -17,7 +21,7 @@ MASK = np.array([[1, 1, 0], [1, 1, 1]])
 )
 def test_padding_is_not_read_when_rows_are_padded(pooling: str, expected: list[list[float]]) -> None:
     """Each pooling takes its own tokens out of those whose mask is 1."""
-    pooled = pool(HIDDEN, MASK, pooling)  # type: ignore[arg-type]  (the parametrised literal)
+    pooled = pool(HIDDEN, MASK, pooling)
     assert pooled.dtype == np.float32
     assert pooled.tolist() == expected
 
@@ -39,3 +43,22 @@ def test_rows_are_named_when_values_are_not_finite(values: list[object]) -> None
     """NaN and infinity are errors that name the rows."""
     with pytest.raises(InferenceError, match=r"rows \[1, 2\] of a batch of 3"):
         require_finite(np.array(values, np.float32), "m")
+
+
+@pytest.mark.parametrize("pooling", ["cls+mean", "max+weightedmean", "mean_sqrt_len", "last+max+cls"])
+@pytest.mark.parametrize("backend", ["numpy:float32", "jax:float32"])
+def test_every_backend_pools_alike_when_several_modes_are_asked_for(
+    make_folder: Any, pooling: str, backend: str
+) -> None:
+    """M5: the modes are the same wherever they are computed, and ragged rows don't see their padding."""
+    names = {"mean_sqrt_len": "mean_sqrt_len_tokens", "last": "lasttoken"}
+    files = files_of([names.get(mode, mode) for mode in pooling.split("+")])
+    spec = catalogue.resolve(make_folder(files=files))
+    assert (spec.pooling, spec.dim) == (pooling, 8 * len(pooling.split("+")))
+    texts = ["dog", "how read a csv file", "a b c a b c dog cat"]
+    vectors = []
+    for name in ("onnx", backend):
+        model = text_model.TextLoader(registry.get(name)).load_model(spec)
+        vectors.append(model.embed(texts, kind="query").vectors)
+        model.close()
+    np.testing.assert_allclose(*vectors, atol=1e-6)
