@@ -13,7 +13,7 @@ from lifecycle import policy
 from lifecycle.config import LoadPolicy
 from lifecycle.events import AdmissionExhausted, LoadFailure, ModelEvicted, ModelQuarantined
 from lifecycle.signals import Broken, Effect, Exhausted, Refuse, Start
-from lifecycle.states import Admission, Generation, Job, Phase, State, Wish
+from lifecycle.states import Admission, Generation, Job, Phase, State, Wish, after
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -183,7 +183,7 @@ class Draft:
 
     def unload(self, generation: Generation) -> None:
         """Close an instance that nobody uses."""
-        self.start(generation, Phase.UNLOADING, Job.UNLOAD, self.now + self.limits.unload_timeout_s)
+        self.start(generation, Phase.UNLOADING, Job.UNLOAD, after(self.now, self.limits.unload_timeout_s))
 
     def evict(self, generation: Generation) -> None:
         """Close an idle instance to make room. An eager one comes back by itself, into room that nobody else wants."""
@@ -214,7 +214,9 @@ class Draft:
         """Back the key off, and refuse everybody who holds this generation, which has left already."""
         model = self.models[generation.key]
         wait_s = self.limits.backoff_after(model.failures + 1)
-        self.models[model.key] = replace(model, failures=model.failures + 1, retry_at=self.now + wait_s, error=error)
+        self.models[model.key] = replace(
+            model, failures=model.failures + 1, retry_at=after(self.now, wait_s), error=error
+        )
         self.effects.append(LoadFailure(model.key, generation.number, error, wait_s))
         for admission in self.queue.copy():
             if generation.number in (admission.generations or ()):

@@ -286,8 +286,13 @@ class State:
                 if not in_use:
                     times.append(generation.last_used + ttl_s)
                 elif ttl_s > 0:  # a handle with a TTL of 0 reports its last release by itself
-                    times.append(self.now + ttl_s)
+                    times.append(after(self.now, ttl_s))
         return min(times, default=math.inf)
+
+
+def after(now: float, seconds: float) -> float:
+    """Return the time so long after now, and never now itself: what is too short to be told apart still has to pass."""
+    return max(now + seconds, math.nextafter(now, math.inf))
 
 
 def ttl_of(model: Model, generation: Generation) -> float:

@@ -14,7 +14,7 @@ from lifecycle import admission, pressure, signals, tenants
 from lifecycle.config import LoadPolicy
 from lifecycle.draft import Draft
 from lifecycle.events import DeficitOpened, ModelExpired, ModelReady, ModelUnloaded
-from lifecycle.states import IN_FLIGHT, Admission, Generation, Job, Model, Phase, State, ttl_of
+from lifecycle.states import IN_FLIGHT, Admission, Generation, Job, Model, Phase, State, after, ttl_of
 
 if TYPE_CHECKING:
     from lifecycle.config import InstanceKey
@@ -241,7 +241,7 @@ def _fill_load_slots(draft: Draft) -> None:
     for generation in reserved[: max(0, draft.limits.max_parallel_loads - running)]:
         timeout_s = draft.models[generation.key].config.load_timeout_s
         begun = draft.put(generation, loading_since=draft.now)
-        draft.start(begun, Phase.LOADING, Job.LOAD, draft.now + timeout_s)
+        draft.start(begun, Phase.LOADING, Job.LOAD, after(draft.now, timeout_s))
 
 
 def _grant(draft: Draft) -> None:

@@ -15,7 +15,7 @@ from lifecycle_fakes import Bench, Call, FakeLoader, FakeModel, FakeSpec
 from backends.deadline import Deadline
 from backends.errors import InvalidInput
 from backends.overtime import Overtime
-from lifecycle import LoadFailed, ModelConfig, ModelManager, ModelRef, waiting
+from lifecycle import LoadFailed, LoadPolicy, ModelConfig, ModelManager, ModelRef, waiting
 from lifecycle import keeper as keeper_module
 from lifecycle import mailbox as mailbox_module
 from lifecycle.config import MOST
@@ -153,6 +153,16 @@ def test_keeper_serves_when_it_can_not_tell_when_to_wake(bench: MakeBench, monke
     b.use("B")
     assert b.manager._keeper._thread is not None
     assert b.manager._keeper._thread.is_alive()
+
+
+def test_step_ends_when_times_are_too_short_to_be_told_apart(bench: MakeBench) -> None:
+    """L1: a load that is late as it begins, and may be tried again at once, is not tried for ever within one step."""
+    b = bench(1, backoff_s=5e-324, backoff_cap_s=5e-324, unload_timeout_s=5e-324)
+    gate = b.loader.hold("A")
+    b.add("A", config=ModelConfig(load_policy=LoadPolicy.EAGER, load_timeout_s=5e-324, warm_up=False))
+    b.manager.reap()
+    assert b.loads("A") <= 1
+    gate.opened.set()
 
 
 def kill(bench: Bench) -> None:

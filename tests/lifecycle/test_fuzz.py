@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from lifecycle_fakes import Bench, Call, FakeSpec
 
-from lifecycle import LifecycleError, LoadPolicy, ModelConfig, ModelRef
+from backends.errors import VectorSearchError
+from lifecycle import LoadPolicy, ModelConfig, ModelRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,14 +155,14 @@ class Fuzz:
     def run(self, steps: int) -> None:
         """Make some moves; then let all end, and see that the manager still serves."""
         for _ in range(steps):
-            with suppress(LifecycleError):
+            with suppress(VectorSearchError):
                 self.random.choice(self.moves)()
         self.let_go()
         self.b.loader.faults.clear()
         ref = ModelRef("z", "Z")
         self.b.manager.register(ref, FakeSpec("Z", 0, 0), self.b.loader, ModelConfig(warm_up=False))
         self.b.manager.set_budget(10**6)
-        with suppress(LifecycleError), self.b.manager.lease(ref, 1e9):  # a full queue may refuse it
+        with suppress(VectorSearchError), self.b.manager.lease(ref, 1e9):  # a full queue may refuse it
             pass
         self.end()
 
@@ -177,7 +178,7 @@ class Fuzz:
             self.let_go()
         for call in self.calls:
             error = call.error()
-            assert error is None or isinstance(error, LifecycleError), repr(error)
+            assert error is None or isinstance(error, VectorSearchError), repr(error)
         self.b.manager.close(timeout_s=0.0) if not self.b.state.generations else self.b.manager.reap()
 
 
@@ -189,7 +190,7 @@ def fuzz(seed: int, steps: int, caplog: pytest.LogCaptureFixture) -> None:
     keeper = run.b.manager._keeper
     defects = [record for record in caplog.records if record.name.startswith("lifecycle")]
     assert not defects, (seed, defects[0].exc_info)
-    with suppress(LifecycleError):
+    with suppress(VectorSearchError):
         run.b.manager.close(timeout_s=0.0)
     assert keeper._thread is None or keeper.is_finished or keeper._thread.is_alive()
 
