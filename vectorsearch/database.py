@@ -197,8 +197,12 @@ class Database(Searching, Tenancy):
         return self._models.check_health(threshold)
 
     def info(self) -> dict[str, Any]:
-        """Return settings, sizes, the state of derived files, and if the embedder can't be had, `embedder_fault`."""
-        return self._collection.info() | self._space.faults()
+        """Return settings, sizes, the state of derived files, and if the embedder can't be had, `embedder_fault`.
+
+        `embedder_note` is there where the documents know it by a digest of release 0.1.0.
+        """
+        found = self._collection.info()
+        return found | self._space.faults() | self._space.notes(found["embed"])
 
     def reindex(self, *, embed: str | Path | ModelSpec, progress: Callable[[int, int], None] | None = None) -> int:
         """Embed every document again with another model, exchange the vectors, and return how many there are.

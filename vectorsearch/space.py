@@ -72,6 +72,22 @@ class EmbeddingSpace:
         embedder = self._embedder
         return {"embedder_fault": embedder.why} if isinstance(embedder, AbsentModel) else {}
 
+    def notes(self, stored: object) -> dict[str, str]:
+        """Return what to know of a model that the documents know by the digest of release 0.1.0, as `embedder_note`.
+
+        `stored` is how they name it.
+        """
+        embedder = self._embedder
+        if embedder is None or isinstance(embedder, AbsentModel) or not isinstance(stored, str) or "@" not in stored:
+            return {}
+        if not embedder.former_digest.startswith(stored.rpartition("@")[2]):
+            return {}
+        return {
+            "embedder_note": f"the documents know model {embedder.name!r} by its digest of release 0.1.0, which left "
+            "the configuration out; the answers are the same. To have that watched too, embed the documents "
+            "again (`vectorsearch reindex`)" + (", with the model registered again" if embedder.checked else "")
+        }
+
     def find_again(self, model: ModelSpec) -> None:
         """Let a model be the embedder if that is the one that made the vectors and couldn't be had."""
         with self._settled:

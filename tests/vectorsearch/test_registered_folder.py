@@ -54,6 +54,7 @@ def test_key_is_kept_when_the_store_vouches_for_it(tmp_path: Path) -> None:
         store.add([{"id": "a", "text": "read"}, {"id": "b", "text": "rows"}])
         store.reindex(embed="own")
         before = store.search("read", mode="dense")
+        assert "embedder_note" not in store.info()
     shutil.rmtree(folder)
     shutil.move(tmp_path / "db", tmp_path / "moved")
     with vs.open(tmp_path / "moved", rerank=None, backend="onnx") as store:
@@ -131,6 +132,7 @@ def test_model_of_release_010_goes_on_when_its_answers_are_the_same(tmp_path: Pa
             path.write_bytes(path.read_bytes().replace(model.digest[:16].encode(), former[:16].encode()))
     with vs.open(tmp_path / "db", rerank=None, backend="onnx") as store:
         assert store.registered_models()[0].digest == former
+        assert "release 0.1.0" in store.info()["embedder_note"]
         np.testing.assert_allclose(
             [hit.score for hit in store.search("read", mode="dense").hits], [score for _, score in before], atol=1e-6
         )
