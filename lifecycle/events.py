@@ -101,6 +101,14 @@ class DeficitOpened(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Overpromised(Event):
+    """Guarantees and pins together are more than the budget: not all of them can be kept. `key` is empty."""
+
+    promised_nbytes: int
+    budget_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class AdmissionExhausted(Event):
     """A caller was refused with `BudgetExhausted`. `key` is the first of the models that it asked for."""
 

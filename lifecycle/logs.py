@@ -17,13 +17,14 @@ _LEVELS = {
     events.ModelQuarantined: logging.ERROR,
     events.LoadFailure: logging.WARNING,
     events.DeficitOpened: logging.WARNING,
+    events.Overpromised: logging.WARNING,
     events.ResidueLeft: logging.WARNING,
     events.AdmissionExhausted: logging.WARNING,
     events.LeaseLeaked: logging.WARNING,
     events.FellBack: logging.WARNING,
     events.Stalled: logging.ERROR,
 }
-_LOGGED_BY_THEMSELVES = (events.FellBack, events.Stalled)  # whether or not anybody asks for logs
+_LOGGED_BY_THEMSELVES = (events.FellBack, events.Overpromised, events.Stalled)  # whether or not anybody asks for logs
 
 
 def log_events(manager: ModelManager, logger: logging.Logger | None = None) -> Callable[[events.Event], None]:
@@ -32,7 +33,8 @@ def log_events(manager: ModelManager, logger: logging.Logger | None = None) -> C
     A record's message is for humans. Its attributes are the event's own fields and `event` (the type's name),
     `models` (the names of all refs that share the instance), `digest`, `backend`. Alarms are errors; failures,
     refusals, deficits, leaks and fallbacks are warnings; all else is information. Formatters and handlers are the
-    caller's. Fallbacks and stalls are in `lifecycle` anyway, and are logged again only to another logger.
+    caller's. Fallbacks, stalls and promises beyond the budget are in `lifecycle` anyway, and are logged again only to
+    another logger.
     """
     target = logger or logging.getLogger("lifecycle")
 

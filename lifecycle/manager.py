@@ -142,7 +142,9 @@ class ModelManager(Registrar):
             self._keeper.tick()  # a last lease may have ended just before its gate was watched
             return report.unmet_nbytes(self._keeper.state)
 
-        return int(self._keeper.call(change))
+        unmet_nbytes = int(self._keeper.call(change))
+        self._warn_of_promises()
+        return unmet_nbytes
 
     def set_tenant(self, name: str, *, quota_nbytes: int | None = None, guaranteed_nbytes: int = 0) -> None:
         """Bound what a tenant may be charged, and say how much of it nobody else may take; replaces earlier settings.
@@ -160,6 +162,7 @@ class ModelManager(Registrar):
         settings = Tenant(quota_nbytes, guaranteed_nbytes)
         self._keeper.call(lambda: self._keeper.happen(signals.SetTenant(name, settings)))
         self._keeper.call(self._keeper.tick)  # a last lease may have ended just before its gate was watched
+        self._warn_of_promises()
 
     def reap(self) -> None:
         """Expire, quarantine and refuse whatever is due now; the keeper does it by itself at each deadline."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from backends.deadline import Deadline
@@ -9,17 +10,23 @@ from backends.errors import DeadlineExceeded
 from backends.overtime import Overtime
 from lifecycle.config import ModelConfig, ModelRef, check_kind, check_seconds
 from lifecycle.desk import LeaseDesk
-from lifecycle.errors import LeaseTimeout
+from lifecycle.errors import LeaseTimeout, format_nbytes
 from lifecycle.keeper import MOMENT_S
 from lifecycle.names import Instance, estimate, key_for
 from lifecycle.swap import Swap
+from lifecycle.tenants import promised
 
 if TYPE_CHECKING:
     from lifecycle.config import InstanceKey, Loader
 
 
+_log = logging.getLogger(__name__)
+
+
 class Registrar(LeaseDesk):
     """Give names to models. `ModelManager` is one, with the orders added."""
+
+    _warned_of = (0, 0)  # bytes promised, and the budget, at the last warning
 
     def register(
         self,
@@ -48,6 +55,7 @@ class Registrar(LeaseDesk):
         key = key_for(spec, loader, key)
         nbytes = estimate(ref, spec, loader)
         self._keeper.call(lambda: self._names.register(ref, key, Instance(loader, spec), config, nbytes))
+        self._warn_of_promises()
         return key
 
     def replace(
@@ -111,6 +119,7 @@ class Registrar(LeaseDesk):
             ModelNotRegistered: there is no such ref.
         """
         self._keeper.call(lambda: self._names.pin(ref, pinned=True))
+        self._warn_of_promises()
 
     def unpin(self, ref: ModelRef) -> None:
         """Take a ref's pin back.
@@ -119,3 +128,18 @@ class Registrar(LeaseDesk):
             ModelNotRegistered: there is no such ref.
         """
         self._keeper.call(lambda: self._names.pin(ref, pinned=False))
+
+    def _warn_of_promises(self) -> None:
+        """Log, once, that guarantees and pins are more than the budget: not all of them can be kept."""
+        state = self._keeper.state
+        budget_nbytes, nbytes = state.limits.budget_nbytes, promised(state.models, state.tenants)
+        if nbytes <= budget_nbytes:
+            self._warned_of = (0, 0)
+        elif self._warned_of != (nbytes, budget_nbytes):
+            self._warned_of = (nbytes, budget_nbytes)
+            _log.warning(
+                "guarantees and pinned models need %s together, and the budget is %s: not all can be kept",
+                format_nbytes(nbytes),
+                format_nbytes(budget_nbytes),
+                extra={"event": "Overpromised", "promised_nbytes": nbytes, "budget_nbytes": budget_nbytes},
+            )

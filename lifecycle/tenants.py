@@ -15,9 +15,9 @@ from lifecycle import policy
 from lifecycle.states import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
-    from lifecycle.config import InstanceKey
+    from lifecycle.config import InstanceKey, Tenant
     from lifecycle.draft import Draft
     from lifecycle.states import Generation, Model
 
@@ -57,6 +57,17 @@ def quotas(draft: Draft, keys: Iterable[InstanceKey], asking: Collection[str] = 
     concerned = users(draft, keys).intersection(asking or draft.tenants)
     settings = [(tenant, draft.tenants[tenant].quota_nbytes) for tenant in concerned if tenant in draft.tenants]
     return sorted((tenant, quota) for tenant, quota in settings if quota is not None)
+
+
+def promised(models: Mapping[InstanceKey, Model], settings: Mapping[str, Tenant]) -> int:
+    """Return what guarantees and pins need together; what a tenant has pinned counts within its own guarantee."""
+    needs = {name: tenant.guaranteed_nbytes for name, tenant in settings.items()}
+    pinned: dict[str, int] = {}
+    for model in models.values():
+        if model.config.pinned and not model.retired:
+            for tenant in model.tenants:
+                pinned[tenant] = pinned.get(tenant, 0) + share(model, model.nbytes, tenant)
+    return sum(max(needs.get(name, 0), pinned.get(name, 0)) for name in needs.keys() | pinned.keys())
 
 
 def guaranteed(draft: Draft, beneficiaries: Collection[str]) -> set[int]:

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from lifecycle import admission, pressure, signals, tenants
-from lifecycle.config import LoadPolicy
+from lifecycle.config import InstanceKey, LoadPolicy
 from lifecycle.draft import Draft
-from lifecycle.events import DeficitOpened, ModelExpired, ModelReady, ModelUnloaded
+from lifecycle.events import DeficitOpened, ModelExpired, ModelReady, ModelUnloaded, Overpromised
 from lifecycle.states import IN_FLIGHT, Admission, Generation, Job, Model, Phase, State, after, ttl_of
-
-if TYPE_CHECKING:
-    from lifecycle.config import InstanceKey
 
 
 def step(state: State, event: signals.Input, now: float) -> tuple[State, tuple[signals.Effect, ...]]:
@@ -28,7 +24,17 @@ def step(state: State, event: signals.Input, now: float) -> tuple[State, tuple[s
         draft.changed = False
         for rule in RULES:
             rule(draft)
+    if isinstance(event, signals.SetBudget | signals.SetTenant | signals.Register | signals.Loaded):
+        _tell_what_is_promised(draft, state)
     return draft.freeze(), tuple(draft.effects)
+
+
+def _tell_what_is_promised(draft: Draft, before: State) -> None:
+    """Tell once that guarantees and pins are more than the budget, and again when either changes."""
+    now = tenants.promised(draft.models, draft.tenants), draft.limits.budget_nbytes
+    was = tenants.promised(before.models, before.tenants), before.limits.budget_nbytes
+    if now[0] > now[1] and now != was:
+        draft.effects.append(Overpromised(InstanceKey("", ""), 0, *now))
 
 
 def _apply(draft: Draft, event: signals.Input) -> None:  # noqa: C901, PLR0912 - one flat case per input

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle import report
 from lifecycle.config import check_seconds
-from lifecycle.errors import LeaseTimeout
+from lifecycle.errors import LeaseTimeout, LifecycleError
 from lifecycle.mailbox import LOOK_S
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class Wait:
         except BaseException as defect:  # it may not be in the queue, so nothing else would ever end its wait
             self._ticket.refusal = defect
             self._ticket.done.set()
-            raise
+            if not isinstance(defect, LifecycleError):  # a name that was forgotten meanwhile is no defect
+                raise
 
     def nap_s(self) -> float:
         """Return how long to sleep before looking again; once the time is up, let the keeper notice.

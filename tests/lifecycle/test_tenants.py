@@ -10,6 +10,7 @@ from lifecycle_fakes import COLD, FakeSpec
 from backends.errors import InvalidInput
 from lifecycle import BudgetExhausted, ModelRef
 from lifecycle.errors import QuotaExhausted
+from lifecycle.events import Event, Overpromised
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -216,6 +217,29 @@ def test_nobody_is_refused_when_the_quota_of_who_shares_has_no_room(bench: MakeB
         use(b, "u", "W")
     use(b, "t", "W")
     assert resident(b) == {"uA", "W"}
+
+
+def test_promises_are_told_when_they_are_more_than_the_budget(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """L10: guarantees, and pins beside them, that can't all be kept are a warning and an event, once a change."""
+    b = bench(4)
+    told: list[Event] = []
+    b.manager.subscribe(told.append)
+    b.manager.set_tenant("t", guaranteed_nbytes=2)
+    b.manager.set_tenant("u", guaranteed_nbytes=2)
+    add(b, "t", "A", 2)
+    b.manager.pin(ModelRef("t", "A"))
+    assert not caplog.records, "what a tenant has pinned counts within its guarantee"
+    b.manager.set_tenant("u", guaranteed_nbytes=3)
+    add(b, "v", "A")
+    b.manager.pin(ModelRef("v", "A"))
+    b.manager.set_budget(3)
+    b.manager.set_budget(6)
+    b.manager.close()
+    promises = [(event.promised_nbytes, event.budget_nbytes) for event in told if isinstance(event, Overpromised)]
+    assert promises == [(5, 4), (6, 4), (6, 3)]
+    assert [record.args for record in caplog.records] == [("5 B", "4 B"), ("6 B", "4 B"), ("6 B", "3 B")]
 
 
 @pytest.mark.parametrize(
