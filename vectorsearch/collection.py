@@ -277,6 +277,9 @@ class Collection:
         """Flush, close everything and let another process write; a second call does nothing."""
         if self._store.closed:
             return
+        if self._store.forked:  # nothing here is this process's to finish, and locks may be held for ever
+            self._store.close()
+            return
         try:
             self.flush()
         finally:

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from vectorsearch.upkeep import Compaction, Verification
 
 
+_PARENTS: list[object] = []  # what a forked child has let go of and must not close
+
+
 class Database(Searching, Tenancy):
     """Documents, their indexes, and the models that search them. Made by `open`; threads may share it.
 
@@ -311,6 +314,10 @@ class Database(Searching, Tenancy):
 
     def close(self) -> None:
         """Write derived files, unload the models and release the lock; closing again is harmless."""
+        if self._collection.upkeep.store.forked:  # dropped: models, threads and files are its parent's
+            _PARENTS.append(self._resources.pop_all())
+            self._collection.close()
+            return
         with self._closing:
             self._resources.close()
 

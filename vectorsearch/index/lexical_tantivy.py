@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import logging
 import shutil
+import tempfile
+import weakref
 from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import count, islice, takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -28,7 +31,6 @@ from vectorsearch.storage.files import fsync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -221,6 +223,7 @@ class TantivyIndex:
             self._marks = manifest.mark_files(folder, names, segments)
             self._saved_seq, self._durable = state.seq, False
             self._manifest(state).save(folder / manifest.NAME, durable=False)
+            (folder / manifest.CHANGING).unlink(missing_ok=True)
             self._remove_others(folder, build)
         if durable and not self._durable:
             fsync_folder(build)  # Tantivy has made the files' contents last
@@ -235,6 +238,8 @@ class TantivyIndex:
             for text in batch:
                 writer.add_document(self._document(text))
             advance(len(batch))
+        if self._folder is not None:
+            (self._folder / manifest.CHANGING).touch()
         writer.commit()
         writer.wait_merging_threads()  # also gives the writer's memory and lock back
         if self._folder is not None:
@@ -260,12 +265,26 @@ class TantivyIndex:
             return f"built anew: {found}"
         build = folder / next(iter(found.files)).partition("/")[0]
         try:
-            index = tantivy.Index.open(str(build))
+            index = self._opened(build)
         except (ValueError, OSError) as exc:  # the files went away since they were verified
             return f"built anew: {exc}"
         self._marks, self._saved_seq = dict(found.files), found.seq
         self._state = _State.of(found.seq, index, build, found.fields["dead"])
         return f"loaded at change {found.seq}"
+
+    def _opened(self, build: Path) -> Any:  # noqa: ANN401 -- Tantivy's own type
+        try:
+            return tantivy.Index.open(str(build))
+        except (ValueError, OSError):
+            if self._folder is not None:
+                raise
+        # Tantivy makes a lock's file even to read. On media that can't be written it is led there by links.
+        links = Path(tempfile.mkdtemp(prefix="vectorsearch-"))
+        weakref.finalize(self, shutil.rmtree, links, ignore_errors=True)
+        for path in build.iterdir():
+            if path.name not in _LOCKS:
+                (links / path.name).symlink_to(path.resolve())
+        return tantivy.Index.open(str(links))
 
     def _manifest(self, state: _State) -> manifest.Manifest:
         lineage = self._lineage.mark(state.seq)

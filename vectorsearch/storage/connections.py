@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
+import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,15 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
     from pathlib import Path
+
+
+_PARENTS: list[object] = []  # connections that a forked child has let go of and must not close
+
+
+def _release_dropped(lock: WriterLock, folder: str) -> None:
+    """Give the lock of a database back that nobody has closed and nobody can any more."""
+    lock.release()
+    warnings.warn(f"database {folder!r} was dropped without close(): call it, or use `with`", ResourceWarning, 2)
 
 
 class Connections:
@@ -44,6 +55,7 @@ class Connections:
         self._writer: sqlite3.Connection | None = None
         self._lock: WriterLock | None = None
         self._place = Place(folder)
+        self._dropped: weakref.finalize[[WriterLock, str], Connections] | None = None
         self._known_dim: int | None = None  # changes with the first vector, and when all are exchanged
         self._generation: str | None = None  # the token of this opening's changes, once there is one
         self._pool = ReadPool(self._connect_to_read)
@@ -51,6 +63,8 @@ class Connections:
             with reachable(folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 self._lock = WriterLock(folder)
+            self._dropped = weakref.finalize(self, _release_dropped, self._lock, str(folder))
+            self._dropped.atexit = False  # the lock dies with the process
         try:
             with translated(folder):
                 self._open(durable=durable)
@@ -138,7 +152,20 @@ class Connections:
                 self._write_lock.release()
 
     def close(self) -> None:
-        """Close every connection and give the writer's lock back; a second call does nothing."""
+        """Close every connection and give the writer's lock back; a second call does nothing.
+
+        A forked child only lets go of them: closing would fold the parent's log in, or wait for a thread of the parent.
+        """
+        if self._dropped is not None:
+            self._dropped.detach()
+        if self.forked:
+            _PARENTS.append((self._pool, self._writer))
+            self._pool = ReadPool(self._connect_to_read)
+            self._pool.close()
+            self._writer, lock, self._lock = None, self._lock, None
+            if lock is not None:
+                lock.release()
+            return
         self._pool.close()
         with self._write_lock:
             writer, self._writer = self._writer, None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "manifest"
+CHANGING = "changing"  # lies beside it while files change that it vouches for: a killed process leaves it
 MISSING = "no file yet"
 _VERSION = 3  # 1 had one digest over a whole file; 2 knew the database, and not which of its histories
 
@@ -80,6 +81,8 @@ def faults(path: Path, lineage: Lineage) -> list[str]:
         return []  # as above
     if stray := _stray(body, lineage):
         return [f"{path.name} {stray}"]
+    if (path.parent / CHANGING).exists():  # a change that was cut off: the next opening builds the index again
+        return []
     files = {name: FileMark(*mark) for name, mark in body["files"].items()}
     return [found for name, mark in files.items() if (found := _difference(path.parent / name, mark))]
 
