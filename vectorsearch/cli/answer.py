@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import math
@@ -72,7 +73,10 @@ def collected(*, as_json: bool) -> Iterator[Answer]:
             yield answer
     finally:
         _current.reset(token)
-    if as_json:
+    if sys.stdout is None:  # `>&-`
+        if as_json:
+            raise OSError(errno.EBADF, "it is closed")
+    elif as_json:
         answer.write(stray.getvalue())
     else:
         sys.stdout.flush()
@@ -102,7 +106,7 @@ def json_text(value: object, *, indent: int | None = None) -> str:
 
 def turn_away_stdout() -> None:
     """Send what is still to be written on stdout nowhere, as its reader has gone, so that no error is told at exit."""
-    with contextlib.suppress(OSError, ValueError):  # a stream of a test's own has no descriptor
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # a stream of a test's own has no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

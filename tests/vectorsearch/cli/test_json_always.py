@@ -286,3 +286,12 @@ def test_a_size_is_wrong_usage_when_no_machine_has_it(run: Callable, tmp_path: P
     done = run("tenants", "add", "acme", "--db", tmp_path / "db", "--quota", size)
     assert done.exit_code == NOT_UNDERSTOOD
     assert not (tmp_path / "db").exists()
+
+
+def test_a_closed_stdout_is_told_when_a_document_was_to_be_written(spawn: Callable, db: Path) -> None:
+    """`>&-`: one line on stderr, no traceback, exit code 1; a person who closed it wants no text."""
+    closed = "import sys; sys.stdout = None"
+    done = spawn("info", "--db", db, "--json", setup=closed)
+    assert (done.exit_code, done.stderr.count("\n")) == (FAILED, 1)
+    assert "stdout can't be written" in done.stderr
+    assert spawn("info", "--db", db, setup=closed).stderr == ""
