@@ -83,7 +83,9 @@ def _examine(folder: Path, weights: Weights, vouched: Vouched) -> tuple[ModelSpe
     is_scorer = any("ForSequenceClassification" in each for each in architectures)
     task: Task = "cross-encode" if is_scorer and not pools and kind in (None, "CrossEncoder") else "embed"
     graph = signature.read(folder / weights.file) if weights.file.endswith(".onnx") else None
-    folder_keys.check(path, config, "config.json", vouched, model_type=str(config.get("model_type", "")))
+    computed = graph is not None and not weights.beside
+    model_type = str(config.get("model_type", ""))
+    folder_keys.check(path, config, "config.json", vouched, model_type=model_type, computed=computed)
     folder_answer.check_sizes(config, path)
     if task == "cross-encode":
         answer = folder_answer.read_cross_encoder(folder, config, vouched, counted=graph is not None)

@@ -185,6 +185,14 @@ _MODEL2VEC = {
     **_harmless("apply_zipf sif_coefficient hidden_dim seq_length tokenizer_name embedding_dtype", _OTHERS),
     **_harmless("vocabulary_quantization token_remove_pattern pca_dims base_model_name quantize_to", _OTHERS),
 }
+# What config.json says of how answers are read; all else of it says how the network is computed.
+_OF_ANSWERS = {
+    "sentence_transformers",
+    "sbert_ce_default_activation_function",
+    "adapters",
+    "adapter_config",
+    "peft_config",
+}
 UNREAD = Rule("harmless", "neither the configuration class nor the code of the architecture reads it")
 _ANY_OF_THEM = frozenset(key for keys in KEYS.values() for key in keys)
 # What only changes how the numbers are got, or is dropped by the reference itself.
@@ -224,7 +232,15 @@ class Vouched:
             )
 
 
-def check(where: object, values: Mapping[str, Any], kind: str, vouched: Vouched, *, model_type: str = "") -> None:
+def check(
+    where: object,
+    values: Mapping[str, Any],
+    kind: str,
+    vouched: Vouched,
+    *,
+    model_type: str = "",
+    computed: bool = False,
+) -> None:
     """Refuse what isn't understood of one describing file.
 
     Args:
@@ -233,11 +249,14 @@ def check(where: object, values: Mapping[str, Any], kind: str, vouched: Vouched,
         kind: its name in `TABLE`.
         vouched: keys that count as harmless.
         model_type: the architecture, for config.json.
+        computed: a graph computes all that config.json says of the network, which nothing reads then.
 
     Raises:
         InvalidModel: a key is unknown, or refused with this value; the message says how to vouch for it.
     """
     for key, value in values.items():
+        if computed and key not in _OF_ANSWERS:
+            continue
         rule = _rule(kind, key, model_type)
         if rule is None:
             if not vouched.accepts(key):

@@ -115,6 +115,7 @@ def test_key_is_passed_over_when_it_is_vouched_for(make_folder: Any) -> None:
     """A key that isn't understood is refused with the way to vouch for it; vouched for, it is in spec and digest."""
     config = BERT | {"model_type": "brand-new", "made_up": 2}
     made = make_folder(files={"config.json": config, "config_sentence_transformers.json": {"odd": 1}})
+    (made / "model.safetensors").write_bytes(b"weights")
     with pytest.raises(InvalidModel, match=r"made_up is 2.*accept_keys=\['made_up'\] or --accept-key made_up"):
         catalogue.resolve(made)
     with pytest.raises(InvalidModel, match="odd"):
@@ -129,6 +130,16 @@ def test_key_is_passed_over_when_it_is_vouched_for(make_folder: Any) -> None:
 def test_key_is_passed_over_when_the_architecture_never_reads_it(make_folder: Any) -> None:
     """Programs write what they like into config.json: of a listed architecture every key that it reads is known."""
     assert catalogue.resolve(make_folder(files={"config.json": BERT | {"uniem_strategy": "x", "n_ctx": 12}}))
+
+
+def test_network_is_the_graphs_when_there_are_no_other_weights(make_folder: Any) -> None:
+    """A graph needs no code of the folder's, whatever config.json says; beside safetensors the same is refused."""
+    config = {"model_type": "new", "auto_map": {"AutoModel": "x.X"}, "rope_kind": "ntk", "hidden_size": 8}
+    made = make_folder(files={"config.json": config})
+    assert catalogue.resolve(made).dim == 8
+    (made / "model.safetensors").write_bytes(b"weights")
+    with pytest.raises(InvalidModel, match="auto_map"):
+        catalogue.resolve(made)
 
 
 def test_vouching_is_refused_when_nothing_needs_it(make_folder: Any) -> None:

@@ -43,14 +43,21 @@ def written(tmp_path: Path, **config: object) -> Path:
     return folder
 
 
+def odd(tmp_path: Path) -> Path:
+    """Write an embedder with a key that isn't known."""
+    folder = write_embedder(tmp_path / "model")
+    (folder / "config_sentence_transformers.json").write_text('{"odd": 8}')
+    return folder
+
+
 def test_key_is_kept_when_the_store_vouches_for_it(tmp_path: Path) -> None:
     """It is stored with the model and shown; documents embedded with it are searched after opening again, anywhere."""
-    folder = written(tmp_path, quantization_config={"bits": 8})
+    folder = odd(tmp_path)
     with vs.open(tmp_path / "db", **OPTIONS) as store:
-        with pytest.raises(InvalidModel, match="--accept-key quantization_config"):
+        with pytest.raises(InvalidModel, match="--accept-key odd"):
             store.register_model("own", folder, "embed")
-        model = store.register_model("own", folder, "embed", accept_keys=["quantization_config"], compare=False)
-        assert model.accept_keys == ("quantization_config",)
+        model = store.register_model("own", folder, "embed", accept_keys=["odd"], compare=False)
+        assert model.accept_keys == ("odd",)
         store.add([{"id": "a", "text": "read"}, {"id": "b", "text": "rows"}])
         store.reindex(embed="own")
         before = store.search("read", mode="dense")
@@ -65,20 +72,20 @@ def test_key_is_kept_when_the_store_vouches_for_it(tmp_path: Path) -> None:
 
 def test_nobody_vouches_when_a_tenant_registers(tmp_path: Path) -> None:
     """A tenant can't say of its own model that a key changes nothing; the store can, and a needless word is told."""
-    folder = written(tmp_path, quantization_config={"bits": 8})
+    folder = odd(tmp_path)
     with vs.open(tmp_path / "db", **OPTIONS) as store:
         with pytest.raises(InvalidInput, match="tenant 'acme' can't vouch"):
-            store.tenant("acme").register_model("own", folder, "embed", accept_keys=["quantization_config"])
+            store.tenant("acme").register_model("own", folder, "embed", accept_keys=["odd"])
         with pytest.raises(InvalidModel, match="hidden_act"):
-            store.register_model("own", folder, "embed", accept_keys=["quantization_config", "hidden_act"])
+            store.register_model("own", folder, "embed", accept_keys=["odd", "hidden_act"])
         assert store.registered_models(all_tenants=True) == ()
 
 
 def test_key_is_shown_when_the_command_registered_with_it(tmp_path: Path) -> None:
     """`--accept-key` vouches, and `models show` and `models registered` tell it."""
-    folder, db = written(tmp_path, quantization_config={"bits": 8}), tmp_path / "db"
+    folder, db = odd(tmp_path), tmp_path / "db"
     vs.open(db, **OPTIONS).close()
-    key = ["--accept-key", "quantization_config"]
+    key = ["--accept-key", "odd"]
     register = ["models", "register", "own", str(folder), "--db", str(db), "--task", "embedder", "--no-compare"]
     for command in (
         [*register, *key],
@@ -87,7 +94,7 @@ def test_key_is_shown_when_the_command_registered_with_it(tmp_path: Path) -> Non
     ):
         done = CliRunner().invoke(app, [*command, "--json"])
         assert done.exit_code == 0
-        assert json.loads(done.stdout)["accept_keys"] == ["quantization_config"]
+        assert json.loads(done.stdout)["accept_keys"] == ["odd"]
 
 
 def test_verify_finds_it_when_the_stored_configuration_is_changed(tmp_path: Path) -> None:
