@@ -199,12 +199,12 @@ def _vocabulary(module: Any, config: Any) -> int:  # noqa: ANN401  (transformers
 
 
 def _settings(module: Any) -> set[tuple[str, str, str]]:  # noqa: ANN401  (transformers' own)
-    """Return the plain values that a module and its parts keep: (part, name, value)."""
+    """Return the plain public values that a module and its parts keep: (part, name, value)."""
     return {
         (where, key, repr(value))
         for where, part in module.named_modules()
         for key, value in vars(part).items()
-        if isinstance(value, str | int | float | None)
+        if isinstance(value, str | int | float | None) and not key.startswith("_")
     }
 
 

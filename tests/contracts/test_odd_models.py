@@ -139,6 +139,13 @@ def test_float32_is_taken_when_an_architecture_fails_in_bfloat16(
         load(folder, "torch:bfloat16")
 
 
+def test_settings_of_the_output_change_nothing_when_they_are_stored(save: Callable[..., Path]) -> None:
+    """A config.json that asks for hidden states is served as the reference serves it."""
+    folder = save(KINDS["ModernBERT"])
+    rewrite(folder / "config.json", output_hidden_states=True)
+    compare(folder, classify=False)
+
+
 def test_model_is_refused_when_its_order_of_texts_would_matter(save: Callable[..., Path]) -> None:
     """BigBird turns its sparse attention off for good at the first short text: it is refused by that setting."""
     kind = Kind("big_bird", KINDS["BERT"].settings | {"block_size": 4, "num_random_blocks": 1})
