@@ -83,9 +83,9 @@ def export(
         _copy(spec, made)
         difference = (_write_onnx if form == "onnx" else _write_safetensors)(spec, made, progress)
         unsupported = graph.unsupported(made / "model.onnx") if form == "onnx" else ()
-        read_folder(made)
+        read_folder(made, accept_keys=spec.accept_keys)
         made.rename(out)
-    return Export(read_folder(out), form, difference, unsupported)
+    return Export(read_folder(out, accept_keys=spec.accept_keys), form, difference, unsupported)
 
 
 def _write_onnx(spec: ModelSpec, made: Path, progress: Callable[[str], object]) -> float:
@@ -196,6 +196,9 @@ def _copy(spec: ModelSpec, made: Path) -> None:
         if path.is_file() and path.suffix in _COPIED and not any(part.startswith(".") for part in inside.parts):
             (made / inside).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, made / inside)
+    for step in spec.head:
+        if step.folder:
+            shutil.copyfile(spec.folder / step.folder / SAFETENSORS, made / step.folder / SAFETENSORS)
     if spec.task == "cross-encode":
         config = json.loads((made / "config.json").read_text(encoding="utf-8"))
         config["sentence_transformers"] = {**(config.get("sentence_transformers") or {}), **_IDENTITY}

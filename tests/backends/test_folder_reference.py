@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from module_files import modules, pooled
 
-from backends import catalogue
+from backends import catalogue, export
 from backends.errors import InvalidModel
 from backends.pooling import l2_normalize
 
@@ -144,6 +144,16 @@ def test_dense_follows_the_pooling_when_modules_json_has_it(folder_of: Any, load
     model = load_torch(folder)
     assert model.spec.dim == 12
     agree(model, folder)
+
+
+def test_export_keeps_what_follows_the_pooling(folder_of: Any, load_torch: Any, tmp_path: Path) -> None:
+    """A graph made of a folder with a Dense gives the same vectors on another backend."""
+    dense = {"in_features": 64, "out_features": 12, "bias": False}
+    folder = folder_of(files=pooled(["cls", "mean"], "Dense") | {"2_Dense/config.json": dense})
+    add_weights(folder, "2_Dense", linear__weight=(12, 64))
+    made = export.export(catalogue.resolve(folder), tmp_path / "made", form="onnx").spec
+    assert (made.head, made.dim, made.weights_file) == (catalogue.resolve(folder).head, 12, "model.onnx")
+    agree(load_torch(made.folder, "numpy:float32"), folder)
 
 
 def test_layer_norm_and_a_residual_are_computed_when_modules_json_has_them(folder_of: Any, load_torch: Any) -> None:
