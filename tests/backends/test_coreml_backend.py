@@ -16,7 +16,7 @@ import pytest
 from coremltools.converters.mil import mil
 from module_files import pooled
 
-from backends import catalogue, coreml_backend, graph, onnx_file
+from backends import catalogue, coreml_backend, graph, understood
 from backends.base import TokenBatch
 from backends.coreml_backend import (
     OUTPUT,
@@ -116,8 +116,8 @@ def test_operator_is_named_when_it_has_no_counterpart(make_folder: Callable[...,
     monkeypatch.setattr(coreml_backend, "why_not_here", lambda *_, **__: "")  # as on Apple silicon
     assert get("coreml").can_serve(spec)
     assert get("coreml").can_serve(dataclasses.replace(spec, weights_file="later.onnx"))
-    monkeypatch.setattr(onnx_file, "operators", lambda _: frozenset({"MatMul", "Einsum"}))
-    assert get("coreml").can_serve(spec).reason == "'tiny' uses operators that it does not know: Einsum"
+    monkeypatch.setattr(understood, "unknown", lambda _: ("Foo",))
+    assert get("coreml").can_serve(spec).reason == "'tiny' uses what it does not know: Foo"
 
 
 def test_shapes_are_few_and_hold_every_batch() -> None:
