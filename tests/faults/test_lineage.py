@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from vectorsearch.collection import Collection, CollectionSettings
+from vectorsearch.storage.errors import DamagedDatabase
 from vectorsearch.storage.schema import FILE_NAME
 from vectorsearch.types import Document
 
@@ -38,11 +39,11 @@ def write(folder: Path, numbers: Iterable[int]) -> None:
         collection.flush()
 
 
-def check(folder: Path, present: Iterable[int]) -> None:
-    """Each document is found by its own word and vector, no other is, and all is sound."""
+def check(folder: Path, present: Iterable[int], *, everything: bool = True) -> None:
+    """Each document is found by its own word and vector, no other is if that is `everything`, and all is sound."""
     present = list(present)
     with Collection.open(folder, SETTINGS) as collection:
-        for found in (collection.lexical("apple", 1000), collection.dense(vector(0), 1000)):
+        for found in () if not everything else (collection.lexical("apple", 1000), collection.dense(vector(0), 1000)):
             assert [doc and doc.id for doc in collection.fetch(sorted(found.rows))] == [f"d{i}" for i in present]
         for i in present:
             for rows in (collection.lexical(f"unique{i}", 5).rows, collection.dense(vector(i), 1).rows):
@@ -101,6 +102,28 @@ def test_what_was_there_before_is_found_when_the_log_is_lost(tmp_path: Path) -> 
         assert {fault.part for fault in collection.upkeep.verify().faults} == {"lexical", "dense"}
     write(killed, range(50, 65))
     check(killed, [*range(10), *range(50, 65)])
+
+
+def test_an_older_file_beside_a_newer_log_is_refused(tmp_path: Path) -> None:
+    """D1: SQLite would fold a killed process's log into whatever lies beside it; both stay as they are."""
+    folder, killed = tmp_path / "db", tmp_path / "killed"
+    write(folder, range(10))
+    shutil.copy(folder / FILE_NAME, tmp_path / "older")
+    write(folder, range(10, 400))
+    with Collection.open(folder, SETTINGS) as collection:
+        collection.write(documents(range(400, 410)))
+        collection.delete(["d3"])
+        shutil.copytree(folder, killed)
+    shutil.copytree(killed, tmp_path / "whole")
+    check(tmp_path / "whole", [i for i in range(410) if i != 3][-20:], everything=False)
+    shutil.copy(tmp_path / "older", killed / FILE_NAME)
+    (killed / f"{FILE_NAME}-shm").unlink()
+    before = {path.name: path.read_bytes() for path in killed.glob(f"{FILE_NAME}*")}
+    with pytest.raises(DamagedDatabase, match=r"-wal doesn't belong to .* move the log away"):
+        Collection.open(killed, SETTINGS)
+    assert {name: (killed / name).read_bytes() for name in before} == before
+    (killed / f"{FILE_NAME}-wal").unlink()
+    check(killed, range(10))
 
 
 def test_copies_go_their_own_ways_when_a_folder_was_copied(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Make the golden databases: python tests/golden/make_golden.py FOLDER writes FOLDER/format_1 and FOLDER/format_2.
+"""Make a golden database: `python tests/golden/make_golden.py FOLDER NAME` writes FOLDER/NAME, such as format_3.
 
 Run once for each format, when it is new, and check the result in. A later release must open it, so it is never made
-again. Format 2 is what compacting makes of format 1.
+again. Format 2 was what compacting made of format 1.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def documents() -> list[Document]:
 
 def main() -> None:
     """Write, replace and delete, compact for format 2, then keep the SQLite files alone."""
-    for name in ("format_1", "format_2"):
+    for name in sys.argv[2:]:
         folder = Path(sys.argv[1]) / name
         with Collection.open(folder, CollectionSettings(embed="golden@1")) as collection:
             collection.write([Document("gone", "apple"), *documents()])

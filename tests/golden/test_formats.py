@@ -17,7 +17,7 @@ from vectorsearch.storage.schema import FILE_NAME
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [1, 2, 3])
 def test_every_document_is_there_when_a_database_of_a_format_is_opened(tmp_path: Path, number: int) -> None:
     """Documents, vectors, settings and searches are what the release that made it had."""
     spec = importlib.util.spec_from_file_location("make_golden", HERE / "make_golden.py")

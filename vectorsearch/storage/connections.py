@@ -17,6 +17,7 @@ from vectorsearch.storage.pool import ReadPool
 from vectorsearch.storage.schema import check_connection, connect, holds_database, prepare_writer, reachable, translated
 from vectorsearch.storage.snapshot import Snapshot
 from vectorsearch.storage.statements import dim_of, meta_of, seq_of
+from vectorsearch.storage.upkeep import require_own_log
 
 if TYPE_CHECKING:
     import sqlite3
@@ -188,6 +189,7 @@ class Connections:
                 check_connection(conn, self.folder)
             self._seq = 0
         else:
+            require_own_log(self.folder)
             self._writer = connect(self.folder, read_only=False, create=True)
             prepare_writer(self._writer, self.folder, durable=durable)
             self._seq = seq_of(self._writer)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vectorsearch.storage.errors import DamagedDatabase
 from vectorsearch.storage.mending import stored_documents, wrong_vectors
-from vectorsearch.storage.schema import FILE_NAME
+from vectorsearch.storage.schema import FILE_NAME, connect
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -44,6 +45,33 @@ def find_faults(store: Store, advance_by: Callable[[int], None]) -> list[Fault]:
             return faults + list(_wrong_documents(conn, advance_by))
     except DamagedDatabase as exc:
         return [Fault("file", f"is damaged: {exc.__cause__}", mendable=False)]
+
+
+def require_own_log(folder: Path) -> None:
+    """Insist that a log that a killed process has left belongs to the file beside it, before it is folded in.
+
+    SQLite folds in whatever lies there. A log beside an older copy of its file, or a file beside an older log, makes
+    pages of two moments, which neither fit together nor have as many documents as are counted.
+
+    Raises:
+        DamagedDatabase: it doesn't; both stay as they are.
+    """
+    log = folder / f"{FILE_NAME}-wal"
+    if not log.exists() or not log.stat().st_size or not (folder / FILE_NAME).stat().st_size:
+        return
+    with closing(connect(folder, read_only=True)) as conn:  # which folds nothing in
+        try:
+            if conn.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+                return
+            pages = conn.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            wrong = [pages] if pages != "ok" else list(_wrong_numbers(conn))
+        except sqlite3.DatabaseError as exc:
+            wrong = [str(exc)]
+    if wrong:
+        raise DamagedDatabase(
+            f"database {str(folder)!r} can't be opened: {log.name} doesn't belong to {FILE_NAME} ({wrong[0]}): put "
+            "back both from one copy, or move the log away to have what the file alone holds; nothing was changed"
+        )
 
 
 def forget_deletions(store: Store, up_to: int) -> int:
