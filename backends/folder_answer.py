@@ -228,8 +228,7 @@ def _max_length(folder: Path, config: dict[str, Any], modules: Modules, vouched:
     folder_keys.check(path, settings, "sentence_bert_config.json", vouched)
     asked = whole(settings, "max_seq_length", path)
     stated = read_object(folder / "tokenizer_config.json").get("model_max_length")
-    limits = [positions_of(config), asked, int(stated) if stated and stated < _NO_LIMIT else None]
-    return min((limit for limit in limits if limit), default=_MOST_TOKENS)
+    return min((int(n) for n in (positions_of(config), asked, stated) if n and n < _NO_LIMIT), default=_MOST_TOKENS)
 
 
 def _shortened(steps: tuple[HeadStep, ...]) -> tuple[HeadStep, ...]:

@@ -170,6 +170,15 @@ def test_config_is_refused_when_its_numbers_are_none(make_folder: Any, text: str
         catalogue.resolve(made)
 
 
+@pytest.mark.parametrize("stated", [10**30, 1e30, 10**9])
+def test_length_is_the_usual_one_when_what_is_said_is_no_length(make_folder: Any, stated: float) -> None:
+    """U5: a number beyond all texts means no limit, wherever it is said, and none is taken for that of a text."""
+    files = {"tokenizer_config.json": {"model_max_length": stated}}
+    files["config.json"] = {"hidden_size": 8, "max_position_embeddings": int(stated)}
+    files["sentence_bert_config.json"] = {"max_seq_length": int(stated)}
+    assert catalogue.resolve(make_folder(files=files)).max_length == 512
+
+
 def test_known_keys_hold_those_of_every_served_architecture() -> None:
     """The table is written for each served architecture, and a key that one of them reads is known for all."""
     assert {"bert", "modernbert", "deberta-v2", "gpt2", "qwen3", "gemma3_text", "xlm-roberta-xl"} <= KEYS.keys()
