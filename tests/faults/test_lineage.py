@@ -12,6 +12,7 @@ import pytest
 
 from vectorsearch.collection import Collection, CollectionSettings
 from vectorsearch.storage.errors import DamagedDatabase
+from vectorsearch.storage.lock import LOCK_NAME
 from vectorsearch.storage.schema import FILE_NAME
 from vectorsearch.types import Document
 
@@ -119,8 +120,10 @@ def test_an_older_file_beside_a_newer_log_is_refused(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "older", killed / FILE_NAME)
     (killed / f"{FILE_NAME}-shm").unlink()
     before = {path.name: path.read_bytes() for path in killed.glob(f"{FILE_NAME}*")}
-    with pytest.raises(DamagedDatabase, match=r"-wal doesn't belong to .* move the log away"):
-        Collection.open(killed, SETTINGS)
+    (killed / LOCK_NAME).write_text(" 999999999\n")  # a process that is gone
+    for read_only in (True, False):
+        with pytest.raises(DamagedDatabase, match=r"-wal doesn't belong to .* move the log away"):
+            Collection.open(killed, SETTINGS, read_only=read_only)
     assert {name: (killed / name).read_bytes() for name in before} == before
     (killed / f"{FILE_NAME}-wal").unlink()
     check(killed, range(10))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from vectorsearch.storage import failpoints, lineage
 from vectorsearch.storage.errors import DatabaseClosed, DatabaseLocked, ReadOnlyDatabase
-from vectorsearch.storage.lock import WriterLock
+from vectorsearch.storage.lock import WriterLock, holder_lives
 from vectorsearch.storage.place import Place
 from vectorsearch.storage.pool import ReadPool
 from vectorsearch.storage.schema import check_connection, connect, holds_database, prepare_writer, reachable, translated
@@ -184,6 +184,8 @@ class Connections:
 
     def _open(self, *, durable: bool) -> None:
         if self.read_only:
+            if not holder_lives(self.folder):  # else the log is being written
+                require_own_log(self.folder)
             self._place.remember(with_log=False)  # which comes and goes with the writers
             with self._pool.connection() as conn:
                 check_connection(conn, self.folder)

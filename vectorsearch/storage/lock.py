@@ -78,6 +78,19 @@ def _locks_twice(path: Path) -> bool:
     return True
 
 
+def holder_lives(folder: Path) -> bool:
+    """Tell whether the process lives that the lock names; one of another machine or namespace seems not to."""
+    if sys.platform == "win32":  # there a signal can't be used to ask
+        return True
+    try:
+        os.kill(int((folder / LOCK_NAME).read_text(encoding="ascii")), 0)
+    except PermissionError:  # it is somebody else's
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
+
+
 class WriterLock:
     """Hold the right to write to the database in `folder`, from construction until `release`.
 

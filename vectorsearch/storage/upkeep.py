@@ -61,6 +61,7 @@ def require_own_log(folder: Path) -> None:
         return
     with closing(connect(folder, read_only=True)) as conn:  # which folds nothing in
         try:
+            conn.execute("BEGIN")
             if conn.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
                 return
             pages = conn.execute("PRAGMA integrity_check(1)").fetchone()[0]
