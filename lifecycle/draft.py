@@ -6,6 +6,7 @@ Nothing outside a running `transitions.step` ever sees a draft.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,8 @@ class Draft:
         self.tenants = dict(state.tenants)
         self.inflation = state.inflation
         self.given_way: set[InstanceKey] = set()  # in this step: reserved again in the next one at the earliest
+        self.newly_held: list[int] = []  # admissions that have got their room in this step
+        self.has_loaded = False  # whether a job has ended in this step: only then can those who waited be served
         self.effects: list[Effect] = []
         self.changed = True
 
@@ -157,6 +160,7 @@ class Draft:
 
     def put(self, generation: Generation, **changes: Any) -> Generation:  # noqa: ANN401 - fields of Generation
         """Store a generation, changed or new."""
+        self.has_loaded |= "job" in changes and changes["job"] is None
         self.generations[generation.number] = replace(generation, **changes)
         self.changed = True
         return self.generations[generation.number]
@@ -226,7 +230,8 @@ class Draft:
 
     def hold(self, admission: Admission, generations: tuple[int, ...]) -> None:
         """Let an admission have its set: from now on none of it is idle."""
-        self.queue[self.queue.index(admission)] = replace(admission, generations=generations)
+        self.queue[self._place(admission)] = replace(admission, generations=generations)
+        self.newly_held.append(admission.number)
         for generation in [self.generations[number] for number in generations]:
             if not admission.tenants <= generation.asked_by:
                 self.put(generation, asked_by=generation.asked_by | admission.tenants)
@@ -235,13 +240,19 @@ class Draft:
     def redirect(self, admission: Admission, keys: tuple[InstanceKey, ...], spared: tuple[InstanceKey, ...]) -> None:
         """Let an admission wait for other keys; what it held or claimed for the sake of the old ones is let go."""
         generations = admission.generations if keys == admission.keys else None
-        self.queue[self.queue.index(admission)] = replace(admission, keys=keys, spared=spared, generations=generations)
+        self.queue[self._place(admission)] = replace(admission, keys=keys, spared=spared, generations=generations)
         self._drop_claims(admission)
 
     def end(self, admission: Admission) -> None:
         """Take an admission out of the queue, served or not."""
-        self.queue = [other for other in self.queue if other.number != admission.number]
+        place = self._place(admission)
+        if self.queue[place : place + 1] and self.queue[place].number == admission.number:
+            del self.queue[place]
         self._drop_claims(admission)
+
+    def _place(self, admission: Admission) -> int:
+        """Return an admission's place in the queue, in which numbers rise."""
+        return bisect_left(self.queue, admission.number, key=lambda other: other.number)
 
     def _drop_claims(self, admission: Admission) -> None:
         """Open what the admission had claimed and did not need; nothing else ever opens a claim."""

@@ -252,7 +252,11 @@ def _fill_load_slots(draft: Draft) -> None:
 
 def _grant(draft: Draft) -> None:
     """Turn an admission whose models are all loaded into leases; they exist before its hold on them ends."""
-    for entry in draft.queue.copy():
+    newly_held, draft.newly_held = set(draft.newly_held), []
+    if not (newly_held or draft.has_loaded):
+        return
+    queue = draft.queue.copy() if draft.has_loaded else [e for e in draft.queue if e.number in newly_held]
+    for entry in queue:
         if entry.generations and all(draft.generations[number].is_loaded for number in entry.generations):
             for number in entry.generations:
                 generation = draft.generations[number]
@@ -277,8 +281,11 @@ def _refuse_the_late(draft: Draft) -> None:
 
 def _forget_the_retired(draft: Draft) -> None:
     """Drop every retired key of which nothing is left and for which nobody waits."""
+    retired = [key for key, model in draft.models.items() if model.retired]
+    if not retired:
+        return
     wanted = {g.key for g in draft.generations.values()} | {key for entry in draft.queue for key in entry.keys}
-    for key in [key for key, model in draft.models.items() if model.retired and key not in wanted]:
+    for key in [key for key in retired if key not in wanted]:
         del draft.models[key]
 
 
