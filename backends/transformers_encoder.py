@@ -59,6 +59,7 @@ class TransformersEncoder:
         self.type_vocabulary = int(getattr(config, "type_vocab_size", 0) or 0)
         parameters = inspect.signature(module.forward).parameters
         self._takes = {name for name in ("attention_mask", "token_type_ids") if name in parameters}
+        self._has_types = "token_type_ids" in self._takes
         if not TokenizerSettings.read(folder).has_types:
             self._takes.discard("token_type_ids")
         self._classify = classify
@@ -163,8 +164,13 @@ class TransformersEncoder:
         sample = {"input_ids": ids, "attention_mask": mask, "token_type_ids": 0 * ids}
         usual = self.module.forward
 
+        # Types that aren't fed are looked up by position where a module makes them itself: plain zeros are simpler, and
+        # that they are the same is checked with everything else.
+        adds_types = self._has_types and "token_type_ids" not in names and self.type_vocabulary > 0
+
         def forward(*given: Tensor) -> Tensor:
-            made: Tensor = getattr(usual(return_dict=True, **dict(zip(names, given, strict=True))), output)
+            types = {"token_type_ids": torch.zeros_like(given[0])} if adds_types else {}
+            made: Tensor = getattr(usual(return_dict=True, **dict(zip(names, given, strict=True)), **types), output)
             return made
 
         # On the module itself: a module around it would put its own name before that of each weight.
