@@ -29,7 +29,9 @@ def distance(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
     """Return the largest difference: of vectors 1 - cosine, of logits relative to the largest, or to 1."""
     if one.ndim == 1:
         return float(np.abs(one - other).max() / max(1.0, float(np.abs(other).max())))
-    return float((1 - (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)).max())
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    cosines = (one * other).sum(1) / np.where(lengths == 0, 1, lengths)
+    return float(np.where((one == other).all(1), 0, 1 - cosines).max())  # two of zeros are equal
 
 
 def answers(spec: ModelSpec, backend: str, texts: list[str]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -66,7 +68,7 @@ def expect(folder: Path, *, classify: bool) -> tuple[NDArray[np.float32], list[s
         return reference(folder, texts, classify=classify), texts
 
 
-def compare(folder: Path, graph: Path, *, classify: bool) -> tuple[str, ...]:
+def compare(folder: Path, graph: Path, *, classify: bool, bfloat16: bool = True) -> tuple[str, ...]:
     """Compare each backend that serves a folder, or the graph exported from it, with the reference: return which do."""
     expected, texts = expect(folder, classify=classify)
     assert expected.std(axis=0).mean() > 1e-3, "the model says the same of every text: nothing would be compared"
@@ -74,7 +76,8 @@ def compare(folder: Path, graph: Path, *, classify: bool) -> tuple[str, ...]:
     assert registry.get("torch").can_serve(spec)
     check(spec, "torch:float32", expected, texts)
     try:
-        check(spec, "torch:bfloat16", expected, texts)
+        if bfloat16:  # its bound is for usual weights
+            check(spec, "torch:bfloat16", expected, texts)
     except InvalidModel as exc:
         assert "fails in torch.bfloat16" in str(exc)  # noqa: PT017  (some architectures do, and say so)
     served = ["torch"]
