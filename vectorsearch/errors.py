@@ -23,6 +23,7 @@ VectorSearchError
 │   ├── SpaceChanged
 │   └── StorageFull
 ├── BackendError                   a runtime, or a model's files
+│   ├── ChildEnded                 a process that measured or tried a model gave no answer
 │   ├── CannotServe
 │   ├── InferenceError
 │   │   ├── DeadlineExceeded (TimeoutError)
@@ -64,6 +65,7 @@ from backends.errors import (
     UnknownModel,
     VectorSearchError,
 )
+from lifecycle.child import ChildEnded
 from lifecycle.errors import (
     BudgetExhausted,
     FallbackExhausted,
@@ -108,6 +110,7 @@ __all__ = [
     "BackendError",
     "BudgetExhausted",
     "CannotServe",
+    "ChildEnded",
     "DamagedDatabase",
     "DatabaseClosed",
     "DatabaseLocked",
