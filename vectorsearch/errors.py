@@ -36,6 +36,7 @@ VectorSearchError
 │   ├── BudgetExhausted
 │   │   └── QuotaExhausted
 │   ├── FallbackExhausted (ExceptionGroup)
+│   ├── KeeperSilent
 │   ├── LeaseReused
 │   ├── LeaseTimeout (TimeoutError)
 │   │   └── LoadTooSlow
@@ -69,6 +70,7 @@ from lifecycle.child import ChildEnded
 from lifecycle.errors import (
     BudgetExhausted,
     FallbackExhausted,
+    KeeperSilent,
     LeaseReused,
     LeaseTimeout,
     LifecycleError,
@@ -126,6 +128,7 @@ __all__ = [
     "InvalidDocument",
     "InvalidInput",
     "InvalidModel",
+    "KeeperSilent",
     "LeaseReused",
     "LeaseTimeout",
     "LifecycleError",
