@@ -148,7 +148,9 @@ PLACES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize(("shape", "best"), SHAPES, ids=[repr(shape)[:24] for shape, _ in SHAPES])
+@pytest.mark.parametrize(
+    ("shape", "best"), SHAPES, ids=[getattr(shape, "__name__", repr(shape))[:24] for shape, _ in SHAPES]
+)
 def test_scored_hits_come_first_when_a_reranker_of_any_shape_decides(
     db: vs.Database, shape: object, best: list[int], place: str
 ) -> None:
