@@ -49,6 +49,8 @@ def main(order: Mapping[str, Any], say: Callable[[Mapping[str, Any]], object]) -
 
     With `compare` set, it is only compared with the reference.
     """
+    # Files end at a limit here, and half of a program in the cache that all processes share is a fault for them.
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     network = confine(order["cpu_s"])
     from backends import registry  # noqa: PLC0415  (from here on there may be threads)
     from backends.base import ModelSpec  # noqa: PLC0415  (as above)

@@ -34,9 +34,12 @@ def test_architecture_is_refused_when_only_the_folder_has_code_for_it(folder_of:
     """A model type that transformers lacks is refused: code in a model's folder is never run."""
     folder = folder_of()
     config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "own", "auto_map": {"AutoModel": "modeling_own.OwnModel"}}
-    (folder / "config.json").write_text(json.dumps(config))
     (folder / "modeling_own.py").write_text("raise SystemExit('code was run')")
+    own = {"AutoModel": "modeling_own.OwnModel"}
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "own", "auto_map": own}))
+    with pytest.raises(InvalidModel, match="auto_map"):
+        catalogue.resolve(folder)
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "own"}))
     assert "'own', and code that lies in a model's folder is never run" in (
         registry.get("torch").can_serve(catalogue.resolve(folder)).reason
     )

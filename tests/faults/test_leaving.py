@@ -60,6 +60,9 @@ def test_the_lock_is_given_back_when_a_database_is_dropped(tmp_path: Path) -> No
         assert again.count() == 1
 
 
+@pytest.mark.filterwarnings(
+    "ignore:os.fork", "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # JAX's, if it is loaded
 def test_closing_ends_when_a_fork_left_the_database_in_a_child(tmp_path: Path) -> None:
     """D8: the child lets go of what is its parent's, whatever locks were held; the parent goes on writing."""
     with vs.open(tmp_path / "db", embed=None, rerank=None) as db:

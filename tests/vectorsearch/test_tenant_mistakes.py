@@ -104,7 +104,8 @@ def test_numbers_are_stored_when_they_are_of_numpy(store: vs.Database, tmp_path:
     options: dict[str, Any] = {"priority": np.int64(2), "min_residency_s": np.float32(0.5), "ttl_s": math.inf}
     store.register_model("own", write_model(tmp_path / "model", 1), "cross-encoder", **options)
     registry = Registry(tmp_path / "db")
-    assert registry.tenants()[0].settings == {"quota_nbytes": 50_000_000, "guaranteed_nbytes": 3}
+    numbers = {"quota_nbytes": 50_000_000, "guaranteed_nbytes": 3}
+    assert {name: registry.tenants()[0].settings[name] for name in numbers} == numbers
     config = registry.models()[0].settings["config"]
     assert (config["priority"], config["min_residency_s"], config["ttl_s"]) == (2, 0.5, None)
     assert store.registered_models()[0].config.ttl_s is None
