@@ -58,8 +58,12 @@ class BuildsAside(DerivedIndex, Protocol):
     """An index whose heavy part can be made by another thread, beside searches, and then be swapped in."""
 
     @property
+    def pending(self) -> bool:
+        """Tell whether the heavy part lacks something that `catch_up` with `build` would put into it."""
+
+    @property
     def outgrown(self) -> bool:
-        """Tell whether the heavy part should be made again."""
+        """Tell whether it lacks so much that it should be made again beside searches."""
 
     def build_aside(self, snapshot: Snapshot, advance: Advance) -> Any:  # noqa: ANN401 -- each index's own, with `seq`
         """Make the heavy part from the snapshot; the index stays as it is."""

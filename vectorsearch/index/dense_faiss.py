@@ -84,6 +84,11 @@ class FaissIndex:
         return self._state.seq
 
     @property
+    def pending(self) -> bool:
+        """Tell whether another base should be made: what is in the tail needs none."""
+        return self.outgrown
+
+    @property
     def outgrown(self) -> bool:
         """Tell whether the tail or the dead are too many, so that another base should be made."""
         return self._step(self._state.base, self._state.tail, 0) != "append"

@@ -68,7 +68,7 @@ class Keeper(Generic[I]):
         """Return the index with every change in it and its heavy part made, by this thread or after waiting for it."""
         with self._without_builder():
             index = self._caught_up(advance or _ignore, build=True)
-            if isinstance(index, BuildsAside) and index.outgrown:
+            if isinstance(index, BuildsAside) and index.pending:
                 self._apply(index, advance or _ignore, build=True)
                 self._save(index)
         self._budget.settle(self)
@@ -112,13 +112,13 @@ class Keeper(Generic[I]):
 
     def copy_files(self, folder: Path) -> None:
         """Copy the index's files, if there are any, below `folder`: they fit a copy of the store that is made later."""
-        with self._lock:
+        with self._without_builder():
             if self._folder is not None and self._folder.exists():
                 shutil.copytree(self._folder, folder / self._folder.name)
 
     def faults(self) -> list[str]:
         """Compare the files on disk with their manifest, and return what differs; no files are no fault."""
-        with self._lock:
+        with self._without_builder():
             folder = self._folder
             return [] if folder is None or not folder.exists() else manifest.faults(folder / manifest.NAME, self._store)
 

@@ -34,7 +34,7 @@ def _rounded_lengths() -> NDArray[np.float64]:
     return np.concatenate([np.arange(40), 40 + np.concatenate([[0], np.cumsum(steps)])])
 
 
-_LENGTHS = _rounded_lengths()
+ROUNDED_LENGTHS = _rounded_lengths()
 
 
 class Posting(NamedTuple):
@@ -116,7 +116,7 @@ class Postings:
         lengths = np.array(self._searcher.fast_field_values(LENGTHS[name], addresses), np.float64)
         idf, mean = _explained(query, self._searcher, addresses[0])
         shares = np.array([score for score, _ in hits], np.float64) / (idf * (_K1 + 1))  # count / (count + norm)
-        rounded = _LENGTHS[np.searchsorted(_LENGTHS, lengths, side="right") - 1]
+        rounded = ROUNDED_LENGTHS[np.searchsorted(ROUNDED_LENGTHS, lengths, side="right") - 1]
         norms = _K1 * (1 - _B + _B * rounded / mean)
         counts = np.rint(shares * norms / np.maximum(1 - shares, 1e-9))
         return Posting(rows, np.clip(counts, 1, lengths), lengths, mean)

@@ -1,4 +1,4 @@
-"""BM25 by Tantivy, the lexical index that serves.
+"""BM25 by Tantivy, the lexical index that serves: what is committed, and a tail of what was written since.
 
 Traps of the binding, each with a test: an id given as a plain integer kills the writer (`add_unsigned`); deleting by an
 unsigned term deletes nothing, silently (`delete_documents_by_query`); it checks no file (`storage.manifest`).
@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
+import threading
 import weakref
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import count, islice, takewhile
 from pathlib import Path
@@ -24,13 +25,15 @@ from tantivy import Occur, Query
 from vectorsearch.index.base import best, no_candidates, writing
 from vectorsearch.index.bm25 import BM25
 from vectorsearch.index.filter_queries import filter_query
+from vectorsearch.index.filters import AllOf
 from vectorsearch.index.lexical_postings import LENGTHS, Postings
+from vectorsearch.index.lexical_tail import Tail, idf
 from vectorsearch.index.metadata_terms import TERMS_VERSION, metadata_terms
 from vectorsearch.storage import failpoints, manifest
 from vectorsearch.storage.files import fsync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,8 +51,12 @@ _BULK_HEAP_NBYTES = 60_000_000
 _BULK_ROWS = 10_000
 _OPEN_NBYTES = 270_000  # an open index of a thousand documents, its thread included, as measured
 _DOCUMENT_NBYTES = 250  # in memory nobody tells
-_FIELDS_VERSION = 5  # raised with the schema: indexes made with another are built again
+_FIELDS_VERSION = 6  # raised with the schema: indexes made with another are built again
 _DEAD_SHARE = 0.1  # deleted documents count in the idf until they are merged away, which the binding can't ask for
+# What a search looks through beside the index rather than wait for a commit, and up to which share of the index: its
+# average length counts for both.
+_TAIL_CHANGES = 2_000
+_TAIL_SHARE = 10
 _LOCKS = (".tantivy-writer.lock", ".tantivy-meta.lock")
 _DELETED_AT_ONCE = 1000
 
@@ -72,19 +79,33 @@ _SCHEMA = _schema()
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What readers share. `folder` is None in memory; `dead` counts deletions since the index was built."""
+    """What readers share: the index as committed at change `seq`, and the tail of what came later.
+
+    `folder` is None in memory; `dead` counts deletions since the index was built, `words` the words of each field.
+    """
 
     seq: int
     index: Any
     searcher: Any
     folder: Path | None
     dead: int
+    words: Mapping[str, int]
     postings: Postings
+    tail: Tail
 
     @classmethod
-    def of(cls, seq: int, index: Any, folder: Path | None, dead: int) -> Self:  # noqa: ANN401 -- Tantivy's own type
+    def of(cls, seq: int, index: Any, folder: Path | None, dead: int, words: Mapping[str, int], tail: Tail) -> Self:  # noqa: ANN401, PLR0917 -- Tantivy's own type; the fields in their order
         searcher = index.searcher()
-        return cls(seq, index, searcher, folder, dead, Postings(_SCHEMA, searcher))
+        return cls(seq, index, searcher, folder, dead, words, Postings(_SCHEMA, searcher), tail)
+
+    @property
+    def documents(self) -> int:
+        """Return the documents that count in frequencies: the dead do until they are merged away."""
+        return int(self.searcher.num_docs) + self.dead
+
+    def mean_length(self, name: str) -> float:
+        """Return the mean number of words of a field, as the index has it."""
+        return max(1, self.words[name]) / max(1, self.documents)
 
 
 class TantivyIndex:
@@ -111,31 +132,82 @@ class TantivyIndex:
         self._saved_seq: int | None = None
         self._durable = True
         self._names = count(lineage.seq)
+        self._writing = threading.Lock()  # one commit at a time, by whoever catches up or by the builder
+        self._swapping = threading.Lock()  # a leaf: protects the exchange of the state, which two threads do
+        self._broken = False  # a commit was cut off: files and state may differ
         self._state = self._empty(None)
         self._origin = "built in memory" if folder is None else self._load(folder)
 
     @property
     def seq(self) -> int:
         """Return the last change of the store that a search sees."""
-        return self._state.seq
+        return self._state.tail.seq
+
+    @property
+    def pending(self) -> bool:
+        """Tell whether something was written since the last commit."""
+        return len(self._state.tail) > 0
+
+    @property
+    def outgrown(self) -> bool:
+        """Tell whether the tail should be committed."""
+        return self.pending and 2 * len(self._state.tail) >= self._most(self._state)
 
     @property
     def _layout(self) -> str:
         versions = f"terms {TERMS_VERSION}, fields {_FIELDS_VERSION}"
         return f"tantivy {version('tantivy')}, {self._analyzer.fingerprint}, {versions}"
 
-    def catch_up(self, snapshot: Snapshot, advance: Advance, *, build: bool = True) -> None:  # noqa: ARG002 -- the protocol's argument
-        """Apply every change after `seq`; build again when too many documents are dead."""
+    def catch_up(self, snapshot: Snapshot, advance: Advance, *, build: bool = True) -> None:
+        """Apply every change after `seq`; without `build` a few go to the tail, and nothing is committed."""
+        if not build and self._fits(snapshot):
+            with self._swapping:
+                state = self._state
+                self._state = replace(state, tail=state.tail.advanced(snapshot, self._analyzer))
+        else:
+            self.build_aside(snapshot, advance)
+
+    def build_aside(self, snapshot: Snapshot, advance: Advance) -> _State:
+        """Commit every change up to the snapshot's; build again when too many documents are dead.
+
+        Searches and `catch_up` without `build` go on meanwhile.
+        """
+        with self._writing:
+            state = self._state
+            if snapshot.seq <= state.seq and not self._broken:
+                return state
+            died = state.tail.gone.union(snapshot.deleted_after(state.seq).tolist())
+            gone = [row for row in died if row <= state.seq]  # later ones were never in this index
+            dead = state.dead + len(gone)
+            foreign = state.folder is not None and self._folder is None  # another process's files, open to read only
+            is_lost = self._broken or foreign or state.seq == 0 or state.tail.seq < snapshot.floor
+            if is_lost or dead > _DEAD_SHARE * state.searcher.num_docs:
+                state, gone, dead = self._empty(self._folder), [], 0
+            self._broken = True
+            with writing(self._folder):
+                written = self._write(state, snapshot, gone, advance)
+            self._broken = False
+            words = {name: state.words[name] + written[name] for name in LENGTHS}
+            with self._swapping:
+                tail = self._state.tail.after(snapshot.seq, died)
+                self._state = _State.of(snapshot.seq, state.index, state.folder, dead, words, tail)
+                return self._state
+
+    def adopt(self, built: _State, gone: NDArray[np.int64]) -> None:
+        """Do nothing: what was committed serves already."""
+
+    def _most(self, state: _State) -> int:
+        """Return how many changes the tail may hold."""
+        return int(min(_TAIL_CHANGES, state.searcher.num_docs // _TAIL_SHARE))
+
+    def _fits(self, snapshot: Snapshot) -> bool:
+        """Tell whether the changes up to the snapshot's can go to the tail: they are few, or a commit is under way."""
         state = self._state
-        gone = snapshot.deleted_after(state.seq)
-        gone = gone[gone <= state.seq]  # later ones were never in this index
-        dead = state.dead + gone.size
-        foreign = state.folder is not None and self._folder is None  # another process's files, open to read only
-        if foreign or state.seq == 0 or state.seq < snapshot.floor or dead > _DEAD_SHARE * state.searcher.num_docs:
-            state, gone, dead = self._empty(self._folder), gone[:0], 0
-        with writing(self._folder):
-            self._write(state.index, snapshot, state.seq, gone, advance)
-        self._state = _State.of(snapshot.seq, state.index, state.folder, dead)
+        if self._broken and not self._writing.locked():
+            return False
+        is_known = state.seq > 0 and state.tail.seq >= snapshot.floor
+        changes = len(state.tail) + snapshot.seq - state.tail.seq
+        return is_known and (changes <= self._most(state) or self._writing.locked())
 
     def search(
         self,
@@ -149,41 +221,61 @@ class TantivyIndex:
     ) -> Candidates:
         """Return the `k` live rows that match best; a word that the query repeats counts as often."""
         state, repeated = self._state, Counter(self._analyzer.words(query))
-        k = min(k, state.searcher.num_docs)  # Tantivy allocates for all k, and ends the process where it can't
         if not repeated or k <= 0:
             return no_candidates()
         weights = {("body", word): float(times) for word, times in repeated.items()}
         if title_weight > 0:
             weights |= {("title", word): times * title_weight for word, times in repeated.items()}
+        sequences = [words for phrase in phrases for words in self._analyzer.sequences(phrase)]
         limits = [] if condition is None else [filter_query(_SCHEMA, condition)]
-        for phrase in phrases:
-            limits += [_side_by_side(sequence) for sequence in self._analyzer.sequences(phrase)]
+        limits += [_side_by_side(sequence) for sequence in sequences]
         constants = constants or self._constants
-        if constants != _TANTIVYS:
-            rows, scores = state.postings.scores(weights, constants)
-            if limits:
-                kept = np.isin(rows, _all_rows(state.searcher, _all_of(limits)), assume_unique=True)
-                rows, scores = rows[kept], scores[kept]
-            return best(rows, scores, k)
-        wanted = Query.boolean_query([(Occur.Should, _boosted(_term(*each), w)) for each, w in weights.items()])
-        return _top(state.searcher, _all_of([wanted, *limits]) if limits else wanted, k)
+        if not state.tail:
+            return _committed(state, weights, limits, k, constants)
+        in_tail, boosts = _frequencies(state, weights)
+        boosted = {each: weight * boosts[each] for each, weight in weights.items()}
+        found = _committed(state, boosted, limits, k + len(state.tail.gone), constants)
+        own = state.tail.scores(in_tail, {name: state.mean_length(name) for name in LENGTHS}, constants)
+        rows = [row for row, score in own.items() if score > 0 and state.tail.matches(row, condition, sequences)]
+        alive = np.array([row not in state.tail.gone for row in found.rows.tolist()], np.bool_)
+        return best(
+            np.concatenate([found.rows[alive], np.array(rows, np.int64)]),
+            np.concatenate([found.scores[alive], np.array([own[row] for row in rows], np.float32)]),
+            k,
+        )
 
     def marks(self) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Return the live rows, ascending, and the mark of the content that each was indexed with."""
-        searcher = self._state.searcher
+        state = self._state
+        searcher, tail = state.searcher, state.tail
         hits = searcher.search(Query.all_query(), limit=max(1, searcher.num_docs), count=False).hits
         rows = _rows(searcher, hits)
         marks = np.array(searcher.fast_field_values("mark", [address for _, address in hits]), dtype=np.uint64)
+        alive = ~np.isin(rows, np.fromiter(tail.gone, np.int64, len(tail.gone)))
+        new = [document.mark for document in tail.documents.values()]
+        rows = np.concatenate([rows[alive], np.fromiter(tail.documents, np.int64, len(new))])
+        marks = np.concatenate([marks[alive], np.array(new, np.uint64)])
         order = np.argsort(rows)
         return rows[order], marks[order]
 
     def rows_where(self, condition: Condition) -> NDArray[np.int64]:
         """Return the live rows for which the condition holds, ascending."""
-        return np.sort(_all_rows(self._state.searcher, filter_query(_SCHEMA, condition)))
+        state = self._state
+        rows, tail = _all_rows(state.searcher, filter_query(_SCHEMA, condition)), state.tail
+        if tail:
+            hidden = np.fromiter(tail.gone, np.int64, len(tail.gone))
+            rows = np.concatenate([rows[~np.isin(rows, hidden)], np.array(tail.rows_where(condition), np.int64)])
+        return np.sort(rows)
 
     def count_where(self, condition: Condition) -> int:
         """Return the number of live rows for which the condition holds."""
-        return int(self._state.searcher.search(filter_query(_SCHEMA, condition), limit=1, count=True).count)
+        state = self._state
+        wanted = filter_query(_SCHEMA, condition)
+        found = int(state.searcher.search(wanted, limit=1, count=True).count)
+        if state.tail.gone:
+            gone = Query.term_set_query(_SCHEMA, "row", sorted(state.tail.gone))
+            found -= int(state.searcher.search(_all_of([wanted, gone]), limit=1, count=True).count)
+        return found + len(state.tail.rows_where(condition))
 
     def save(self, *, durable: bool) -> None:
         """Vouch for the files on disk as they are now."""
@@ -206,9 +298,10 @@ class TantivyIndex:
         state = self._state
         return {
             "kind": "tantivy",
-            "documents": state.searcher.num_docs,
+            "documents": self.count_where(AllOf(())),
             "segments": state.searcher.num_segments,
-            "tombstones": state.dead,
+            "tail": len(state.tail),
+            "tombstones": state.dead + sum(row <= state.seq for row in state.tail.gone),
             "origin": self._origin,
         }
 
@@ -230,13 +323,17 @@ class TantivyIndex:
             self._manifest(state).save(folder / manifest.NAME, durable=True)
             self._durable = True
 
-    def _write(self, index: Any, snapshot: Snapshot, since: int, gone: NDArray[np.int64], advance: Advance) -> None:  # noqa: ANN401 -- Tantivy's own type
-        bulk = snapshot.inserted_after(since) > _BULK_ROWS
-        writer = index.writer(heap_size=_BULK_HEAP_NBYTES if bulk else _HEAP_NBYTES, num_threads=1)
-        _delete(writer, gone.tolist())
-        for batch in snapshot.texts(since):
+    def _write(self, state: _State, snapshot: Snapshot, gone: list[int], advance: Advance) -> Counter[str]:
+        """Commit what came after the state, and return how many words that is, by field."""
+        bulk = snapshot.inserted_after(state.seq) > _BULK_ROWS
+        writer = state.index.writer(heap_size=_BULK_HEAP_NBYTES if bulk else _HEAP_NBYTES, num_threads=1)
+        written: Counter[str] = Counter()
+        _delete(writer, gone)
+        for batch in snapshot.texts(state.seq):
             for text in batch:
-                writer.add_document(self._document(text))
+                words = {"body": self._analyzer.words(text.text), "title": self._analyzer.words(text.title)}
+                writer.add_document(_document(text, words))
+                written.update({name: len(having) for name, having in words.items()})
             advance(len(batch))
         if self._folder is not None:
             (self._folder / manifest.CHANGING).touch()
@@ -244,7 +341,8 @@ class TantivyIndex:
         writer.wait_merging_threads()  # also gives the writer's memory and lock back
         if self._folder is not None:
             failpoints.reach("lexical.after_commit")
-        index.reload()
+        state.index.reload()
+        return written
 
     def _empty(self, folder: Path | None) -> _State:
         """Return a new, empty index, in a folder of its own below `folder` or in memory."""
@@ -255,7 +353,7 @@ class TantivyIndex:
                 index = tantivy.Index(_SCHEMA, path=str(folder))
         else:
             index = tantivy.Index(_SCHEMA)
-        return _State.of(0, index, folder, 0)
+        return _State.of(0, index, folder, 0, dict.fromkeys(LENGTHS, 0), Tail(0))
 
     def _load(self, folder: Path) -> str:
         found = manifest.load(folder / manifest.NAME, lineage=self._lineage, layout=self._layout)
@@ -269,7 +367,8 @@ class TantivyIndex:
         except (ValueError, OSError) as exc:  # the files went away since they were verified
             return f"built anew: {exc}"
         self._marks, self._saved_seq = dict(found.files), found.seq
-        self._state = _State.of(found.seq, index, build, found.fields["dead"])
+        dead, words = found.fields["dead"], {name: found.fields[name] for name in LENGTHS}
+        self._state = _State.of(found.seq, index, build, dead, words, Tail(found.seq))
         return f"loaded at change {found.seq}"
 
     def _opened(self, build: Path) -> Any:  # noqa: ANN401 -- Tantivy's own type
@@ -288,25 +387,59 @@ class TantivyIndex:
 
     def _manifest(self, state: _State) -> manifest.Manifest:
         lineage = self._lineage.mark(state.seq)
-        return manifest.Manifest(lineage, self._layout, state.seq, self._marks, {"dead": state.dead})
-
-    def _document(self, text: IndexedText) -> Any:  # noqa: ANN401 -- Tantivy's own type
-        document = tantivy.Document()
-        document.add_unsigned("row", text.row)
-        document.add_unsigned("mark", text.mark)
-        for name, value in (("body", text.text), ("title", text.title)):
-            words = self._analyzer.words(value) if value else []
-            document.add_unsigned(LENGTHS[name], len(words))
-            document.add_text(name, " ".join(words))
-        for term in metadata_terms(text.metadata):
-            document.add_text("terms", term)
-        return document
+        return manifest.Manifest(lineage, self._layout, state.seq, self._marks, {"dead": state.dead, **state.words})
 
     @staticmethod
     def _remove_others(folder: Path, kept: Path) -> None:
         for path in folder.iterdir():
             if path.name not in (kept.name, manifest.NAME):
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def _committed(
+    state: _State, weights: Mapping[tuple[str, str], float], limits: Sequence[Any], k: int, constants: BM25
+) -> Candidates:
+    """Return the `k` rows of the committed index that match best, those included that have died since."""
+    k = min(k, state.searcher.num_docs)  # Tantivy allocates for all k, and ends the process where it can't
+    if k <= 0:
+        return no_candidates()
+    if constants != _TANTIVYS:
+        rows, scores = state.postings.scores(weights, constants)
+        if limits:
+            kept = np.isin(rows, _all_rows(state.searcher, _all_of([*limits])), assume_unique=True)
+            rows, scores = rows[kept], scores[kept]
+        return best(rows, scores, k)
+    wanted = Query.boolean_query([(Occur.Should, _boosted(_term(*each), w)) for each, w in weights.items()])
+    return _top(state.searcher, _all_of([wanted, *limits]) if limits else wanted, k)
+
+
+def _frequencies(
+    state: _State, weights: Mapping[tuple[str, str], float]
+) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str], float]]:
+    """Return what each word weighs in the tail, idf included, and what its score in the index is multiplied by.
+
+    So both go by the frequencies of index and tail together.
+    """
+    tail, in_tail, boosts = state.tail, {}, {}
+    documents = state.documents + len(tail.documents)
+    for (name, word), weight in weights.items():
+        frequency = int(state.searcher.doc_freq(name, word))
+        together = idf(documents, frequency + tail.frequency(name, word))
+        in_tail[name, word] = weight * together
+        boosts[name, word] = together / idf(state.documents, frequency)
+    return in_tail, boosts
+
+
+def _document(text: IndexedText, words: Mapping[str, Sequence[str]]) -> Any:  # noqa: ANN401 -- Tantivy's own type
+    document = tantivy.Document()
+    document.add_unsigned("row", text.row)
+    document.add_unsigned("mark", text.mark)
+    for name, having in words.items():
+        document.add_unsigned(LENGTHS[name], len(having))
+        document.add_text(name, " ".join(having))
+    for term in metadata_terms(text.metadata):
+        document.add_text("terms", term)
+    return document
 
 
 def _all_of(queries: list[Any]) -> Any:  # noqa: ANN401 -- Tantivy's own type
