@@ -266,7 +266,7 @@ def test_title_counts_more_when_it_has_a_weight(open_database: OpenDatabase) -> 
 def test_a_document_is_found_when_it_is_replaced_before_it_is_fetched(
     db: vs.Database, monkeypatch: pytest.MonkeyPatch, replaced: int, expected: list[str]
 ) -> None:
-    """It is looked up again, without encoding the query again; if it is replaced each time, the others are returned."""
+    """S2: it is looked up again, without encoding the query again; if it is replaced each time, that is said."""
     fetch, encode, calls = Collection.fetch, Encoder.encode_query, {"fetch": 0, "encode": 0}
 
     def fetched(collection: Collection, rows: Any) -> Any:
@@ -287,3 +287,23 @@ def test_a_document_is_found_when_it_is_replaced_before_it_is_fetched(
     assert sorted("new" if hit.text.startswith("new") else hit.id for hit in result) == expected
     assert calls == {"fetch": min(replaced + 1, 3), "encode": 1}
     assert [stage.stage for stage in result.stats] == ["encode", "dense", "fetch"]
+    assert result.degraded == (() if replaced == 1 else ("fetch:changed",))
+
+
+def test_a_list_is_read_on_when_its_best_have_been_deleted_since(
+    db: vs.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S2: as many hits as were wanted, while the lists have them."""
+    db.upsert([{"id": f"more{i}", "text": "lines of a file"} for i in range(20)])
+    fetch, deleted = Collection.fetch, []
+
+    def fetched(collection: Collection, rows: Any) -> Any:
+        if not deleted:
+            deleted.extend(doc.id for doc in fetch(collection, rows)[:2] if doc is not None)
+            db.delete(deleted)
+        return fetch(collection, rows)
+
+    monkeypatch.setattr(Collection, "fetch", fetched)
+    result = db.search("lines", k=3)
+    assert (len(result), result.degraded) == (3, ())
+    assert not {hit.id for hit in result} & set(deleted)

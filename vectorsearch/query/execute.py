@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vectorsearch.types import Document
 
 # A document that another thread replaces may have another row before it is fetched: then all is looked up again, so
-# that it isn't missing, at most so often. What others replace all the time may still be.
+# that it isn't missing, at most so often. What others replace all the time may still be, which is said.
 _LOOKED_AGAIN = 2
 
 
@@ -75,7 +75,10 @@ def execute(plan: QueryPlan, request: SearchRequest, *, resources: Resources) ->
         lists = {retriever: retrieval.run(retriever, trace.branch()) for retriever in lists}
         merged = _merge(plan, lists, trace=trace.branch())
         rows, documents, scores = _fetch(merged, plan.depth, collection=resources.collection)
-    trace.note("fetch", start, min(plan.depth, len(merged.rows)), len(documents))
+    wanted = min(plan.depth, len(merged.rows))
+    if len(documents) < wanted:
+        trace.degraded.append("fetch:changed")
+    trace.note("fetch", start, wanted, len(documents))
     if resources.held is not None:
         resources.held.settle()
     reranked = Reranking(plan, request, resources.rerankers, trace).run(documents, scores)
@@ -111,9 +114,18 @@ def _highlighted(hits: tuple[Hit, ...], query: str, *, collection: Collection) -
 def _fetch(
     merged: Candidates, depth: int, *, collection: Collection
 ) -> tuple[NDArray[np.int64], list[Document], NDArray[np.float32]]:
-    """Return the best rows that are still there, their documents and scores: another thread may have deleted some."""
-    rows, scores = merged.rows[:depth], merged.scores[:depth]
-    fetched = collection.fetch(rows)
-    documents = [document for document in fetched if document is not None]
-    there = np.array([document is not None for document in fetched], dtype=np.bool_)
-    return rows[there], documents, scores[there]
+    """Return the best rows that are still there, their documents and scores.
+
+    Another thread may have deleted some: then the list is read on until there are as many as were wanted.
+    """
+    places: list[int] = []
+    documents: list[Document] = []
+    read = 0
+    while len(documents) < depth and read < len(merged.rows):
+        rows = merged.rows[read : read + depth - len(documents)]
+        for place, document in enumerate(collection.fetch(rows), read):
+            if document is not None:
+                places.append(place)
+                documents.append(document)
+        read += len(rows)
+    return merged.rows[places], documents, merged.scores[places]
