@@ -5,12 +5,13 @@ Only what needs no shape is done here, once for a model; `specialise` does the r
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from backends.activations import RULES
+from backends.convolution import conv
 from backends.node import Node
 
 if TYPE_CHECKING:
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 class Rewriting:
     """Nodes and constants that the operators of a graph are rewritten into; names it makes up are new to the graph."""
 
-    def __init__(self, taken: set[str], outputs: frozenset[str]) -> None:
+    def __init__(self, taken: set[str], outputs: frozenset[str], shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.nodes: list[Node] = []
         self.constants: dict[str, NDArray[Any]] = {}
         self.same: dict[str, str] = {}  # a name that is only another name for a value → that value's name
         self.outputs = outputs
+        self.shapes = shapes  # of the graph's weights
         self._taken = taken
 
     def add(self, node: Node) -> None:
@@ -139,25 +141,8 @@ def _gemm(to: Rewriting, node: Node) -> None:
     to.emit("Add", to.emit("MatMul", left, right), added, to=node.outputs[0])
 
 
-def _gelu(to: Rewriting, node: Node) -> None:
-    """Hendrycks & Gimpel 2016: x Φ(x), exactly by erf, or by the tanh approximation."""
-    (x,) = node.inputs
-    one, half = to.constant(1, np.float32), to.constant(0.5, np.float32)
-    if node.attributes.get("approximate", "none") == "tanh":
-        cube = to.emit("Mul", to.emit("Mul", to.emit("Mul", x, x), x), to.constant(0.044715, np.float32))
-        bent = to.emit("Tanh", to.emit("Mul", to.emit("Add", x, cube), to.constant(math.sqrt(2 / math.pi), np.float32)))
-    else:
-        bent = to.emit("Erf", to.emit("Div", x, to.constant(math.sqrt(2), np.float32)))
-    to.emit("Mul", to.emit("Mul", x, to.emit("Add", bent, one)), half, to=node.outputs[0])
-
-
-def _reduce_l2(to: Rewriting, node: Node) -> None:
-    x, *axes = node.inputs
-    total = to.emit("ReduceSum", to.emit("Mul", x, x), *axes, **node.attributes)
-    to.emit("Sqrt", total, to=node.outputs[0])
-
-
 _RULES: Mapping[str, Callable[[Rewriting, Node], None]] = {
+    **RULES,
     "Constant": _constant,
     "Identity": _alias,
     "Less": _swapped("Greater"),
@@ -167,7 +152,6 @@ _RULES: Mapping[str, Callable[[Rewriting, Node], None]] = {
     "Min": _chain("Min"),
     "Clip": _clip,
     "Gemm": _gemm,
-    "Gelu": _gelu,
-    "ReduceL2": _reduce_l2,
+    "Conv": conv,
 }
 REWRITTEN = frozenset(_RULES)

@@ -183,17 +183,61 @@ def _gather(step: Step) -> Var:
     return _cast(step, taken, kind_of(step.x))
 
 
+def _from_front(step: Step, indices: Var, size: int) -> Var:
+    """Return places that count from the front: negative ones count from the end."""
+    if indices.val is not None:
+        return np.where(indices.val < 0, indices.val + size, indices.val).astype(np.int32)
+    behind = step.mb.less(x=indices, y=np.int32(0))
+    return step.mb.add(x=indices, y=step.mb.mul(x=step.mb.cast(x=behind, dtype="int32"), y=np.int32(size)))
+
+
+def _gather_elements(step: Step) -> Var:
+    axis, indices = step.attribute("axis"), step.inputs[1]
+    ends = [n if i == axis else m for i, (n, m) in enumerate(zip(step.x.shape, step.shape, strict=True))]
+    x = _as_number(step, step.x)
+    if ends != list(x.shape):
+        x = step.mb.slice_by_index(x=x, begin=[0] * len(ends), end=ends)
+    places = _from_front(step, indices, step.x.shape[axis])
+    return _cast(step, step.mb.gather_along_axis(x=x, indices=places, axis=axis), kind_of(step.x))
+
+
 def _gather_nd(step: Step) -> Var:
-    """Gather along one flattened axis; MIL's own operator has no NumPy counterpart to check it with."""
-    indices = step.constant(1)
-    if step.attribute("batch_dims"):
-        raise CannotServe("Core ML takes GatherND only without batch_dims: use another backend")
-    depth = indices.shape[-1]
-    sizes, rest = tuple(step.x.shape[:depth]), tuple(step.x.shape[depth:])
-    places = np.ravel_multi_index(tuple(np.moveaxis(indices % np.array(sizes), -1, 0)), sizes)  # % for negative ones
+    """Gather along one flattened axis; MIL's own operator has no NumPy counterpart to check it with.
+
+    A place among the first axes, joined, is Σ index · stride; along batch axes the index is the place's own.
+    """
+    batch, indices = step.attribute("batch_dims"), step.inputs[1]
+    *outer, depth = indices.shape
+    sizes, rest = tuple(step.x.shape[: batch + depth]), tuple(step.x.shape[batch + depth :])
+    strides = [int(np.prod(sizes[i + 1 :])) for i in range(len(sizes))]
+    grid = np.indices(sizes[:batch], np.int32).reshape(batch, *sizes[:batch], *(1,) * (len(outer) - batch))
+    own = sum((grid[i] * strides[i] for i in range(batch)), np.zeros(outer, np.int32)).astype(np.int32)
+    places: Var = step.mb.const(val=own.reshape(-1))
+    for i in range(depth):
+        begin, end = [0] * len(outer), [int(n) for n in outer]
+        index = step.mb.slice_by_index(x=indices, begin=[*begin, i], end=[*end, i + 1])
+        index = _from_front(step, step.mb.reshape(x=index, shape=(int(np.prod(outer)),)), sizes[batch + i])
+        places = step.mb.add(x=places, y=step.mb.mul(x=index, y=np.int32(strides[batch + i])))
     flat = step.mb.reshape(x=_as_number(step, step.x), shape=(int(np.prod(sizes)), *rest))
-    taken = step.mb.gather(x=flat, indices=places.astype(np.int32).reshape(-1), axis=0)
+    taken = step.mb.gather(x=flat, indices=places, axis=0)
     return _cast(step, step.mb.reshape(x=taken, shape=step.shape), kind_of(step.x))
+
+
+def _arg(best: str) -> Callable[[Step], Var]:
+    """Return the first place (or the last) of the greatest or least number: Core ML doesn't say which of equals."""
+
+    def lowered(step: Step) -> Var:
+        axis, last = step.attribute("axis"), step.attribute("select_last_index")
+        x = _as_number(step, step.x)
+        count = int(x.shape[axis])
+        is_best = step.mb.equal(x=x, y=getattr(step.mb, best)(x=x, axes=[axis], keep_dims=True))
+        places = np.arange(count, dtype=np.int32).reshape([count if i == axis else 1 for i in range(len(x.shape))])
+        places, none = np.broadcast_to(places, x.shape), np.full(x.shape, -1 if last else count, np.int32)
+        chosen = step.mb.select(cond=is_best, a=np.ascontiguousarray(places), b=none)
+        reduce = step.mb.reduce_max if last else step.mb.reduce_min
+        return reduce(x=chosen, axes=[axis], keep_dims=bool(step.attribute("keepdims")))
+
+    return lowered
 
 
 def _where(step: Step) -> Var:
@@ -239,6 +283,8 @@ OPERATORS: Mapping[str, Callable[[Step], Var]] = {
     "Abs": _unary("abs"),
     "Add": _binary("add"),
     "And": _binary("logical_and"),
+    "ArgMax": _arg("reduce_max"),
+    "ArgMin": _arg("reduce_min"),
     "Cast": _type_cast,
     "Ceil": _unary("ceil"),
     "Concat": lambda step: step.mb.concat(values=step.inputs, axis=step.attribute("axis")),
@@ -253,6 +299,7 @@ OPERATORS: Mapping[str, Callable[[Step], Var]] = {
     "Expand": lambda step: _spread(step, step.x),
     "Floor": _unary("floor"),
     "Gather": _gather,
+    "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
     "Greater": _compare("greater"),
     "GreaterOrEqual": _compare("greater_equal"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Operators whose answer must be known beforehand: they give shapes, or shape arithmetic is all they are used for.
-ONLY_KNOWN = frozenset({"ConstantOfShape", "Mod", "Range", "Shape", "Size", "Trilu"})
+ONLY_KNOWN = frozenset({"ConstantOfShape", "Mod", "NonZero", "Range", "Shape", "Size"})
 # These give views: folding them takes no memory.
 _VIEWS = frozenset({"ConstantOfShape", "Expand", "Slice", "Transpose"})
 _MOST_IN_RANGE = 1 << 20
@@ -62,7 +62,11 @@ class Folding:
 
     def _take(self, node: Node) -> None:
         given = self._operands(node)
-        if node.op == "Identity":
+        if twice := [name for name in node.outputs if name in self.values or name in self.same]:
+            raise ValueError(f"it gives {twice}, a name that is given already")
+        if node.op == "Constant":  # of the normal form
+            self._keep(node, (np.asarray(node.attributes["value"]),))
+        elif node.op == "Identity":
             self.same[node.outputs[0]] = node.inputs[0]
         elif node.op in {"Shape", "Size"}:
             self._keep(node, (_shape_of(node, given.value(0)),))

@@ -124,7 +124,8 @@ def _as_declared(made: Graph, model: Any) -> Graph:  # noqa: ANN401  (as above)
 def _folded(read: Graph) -> Graph:
     """Return the graph rewritten into few operators, with everything computed that depends on weights alone."""
     names = {*read.weights, *read.inputs, *(name for node in read.nodes for name in (*node.inputs, *node.outputs))}
-    rewriting = Rewriting(names, frozenset(out.name for out in read.outputs))
+    shapes = {name: array.shape for name, array in read.weights.items()}
+    rewriting = Rewriting(names, frozenset(out.name for out in read.outputs), shapes)
     _each(read.path, read.nodes, rewriting.add)
     weights = {**read.weights, **rewriting.constants}
     fold = folding.Folding(

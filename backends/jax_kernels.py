@@ -160,9 +160,25 @@ def _gather(node: Node, data: Array, indices: Array) -> Array:
     return jnp.take(data, indices, axis=node.attributes["axis"], mode="fill")
 
 
+def _gather_elements(node: Node, data: Array, indices: Array) -> Array:
+    axis = node.attributes["axis"]
+    within = tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(indices.shape))
+    return jnp.take_along_axis(data[within], indices, axis, mode="fill")
+
+
+def _arg(function: Callable[..., Array]) -> Kernel:
+    def kernel(node: Node, x: Array) -> Array:
+        a = node.attributes
+        axis, last = a["axis"], a["select_last_index"]
+        found = function(jnp.flip(x, axis) if last else x, axis=axis, keepdims=bool(a["keepdims"]))
+        return (x.shape[axis] - 1 - found if last else found).astype(jnp.int32)
+
+    return kernel
+
+
 def _gather_nd(node: Node, data: Array, indices: Array) -> Array:
     def gather(x: Array, at: Array) -> Array:
-        return x[tuple(jnp.moveaxis(at, -1, 0))]
+        return x.at[tuple(jnp.moveaxis(at, -1, 0))].get(mode="fill")
 
     for _ in range(node.attributes["batch_dims"]):
         gather = jax.vmap(gather)
@@ -197,12 +213,6 @@ def _cumsum(node: Node, x: Array) -> Array:
     return total - x if node.attributes["exclusive"] else total
 
 
-def _trilu(node: Node, x: Array, k: Array | None = None) -> Array:
-    at = lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1) - lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 2)
-    offset = 0 if k is None else k.reshape(())
-    return jnp.where(at >= offset if node.attributes.get("upper", 1) else at <= offset, x, 0).astype(x.dtype)
-
-
 def _modulo(node: Node, a: Array, b: Array) -> Array:
     return (jnp.fmod if node.attributes.get("fmod", 0) else jnp.mod)(a, b)
 
@@ -221,6 +231,8 @@ _PLAIN: Mapping[str, Callable[..., Array]] = {
     "Where": jnp.where,
 }  # fmt: skip
 _KERNELS: Mapping[str, Kernel] = {
+    "ArgMax": _arg(jnp.argmax),
+    "ArgMin": _arg(jnp.argmin),
     "Cast": lambda node, x: x.astype(narrow(np.dtype(node.attributes["to"]))),
     "Concat": lambda node, *parts: jnp.concatenate(parts, axis=node.attributes["axis"]),
     "CumSum": _cumsum,
@@ -229,6 +241,7 @@ _KERNELS: Mapping[str, Kernel] = {
     "DynamicQuantizeLinear": _dynamic_quantize,
     "Expand": lambda node, x: jnp.broadcast_to(x, node.attributes["shape"]),
     "Gather": _gather,
+    "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
     "LayerNormalization": _layer_norm,
     "MatMulInteger": _matmul_integer,
@@ -242,7 +255,6 @@ _KERNELS: Mapping[str, Kernel] = {
     "Slice": _slice,
     "Softmax": lambda node, x: jax.nn.softmax(x, axis=node.attributes["axis"]),
     "Transpose": lambda node, x: x.transpose(node.attributes["perm"]),
-    "Trilu": _trilu,
     "vs.Gelu": lambda _node, x: 0.5 * x * (1 + lax.erf(x * math.sqrt(0.5))),  # jax.nn's is slower by half
     "vs.QuantisedMatMul": _quantised_matmul,
     **{op: _plain(function) for op, function in _PLAIN.items()},

@@ -116,6 +116,26 @@ def _gather_nd(node: Node, data: NDArray[Any], indices: NDArray[Any]) -> NDArray
     return np.asarray(data[(*chosen, *np.moveaxis(indices, -1, 0))])
 
 
+def _gather_elements(node: Node, data: NDArray[Any], indices: NDArray[Any]) -> NDArray[Any]:
+    axis = node.attributes["axis"]
+    within = tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(indices.shape))
+    return np.take_along_axis(data[within], _clip_index(indices, data.shape[axis]), axis)
+
+
+def _arg(function: Callable[..., Any]) -> Kernel:
+    def kernel(node: Node, x: NDArray[Any]) -> NDArray[Any]:
+        a = node.attributes
+        axis, last = a["axis"], a["select_last_index"]
+        found = np.asarray(function(np.flip(x, axis) if last else x, axis=axis, keepdims=bool(a["keepdims"])))
+        return (x.shape[axis] - 1 - found if last else found).astype(np.int64)
+
+    return kernel
+
+
+def _nonzero(_node: Node, x: NDArray[Any]) -> NDArray[Any]:
+    return np.stack(np.nonzero(x)) if x.ndim else np.zeros((0, int(x != 0)), np.int64)
+
+
 def _slice(node: Node, x: NDArray[Any]) -> NDArray[Any]:
     a = node.attributes
     bounds = zip(a["starts"], a["ends"], a["steps"], strict=True)
@@ -191,11 +211,6 @@ def _constant_of_shape(node: Node, shape: NDArray[Any]) -> NDArray[Any]:
     return np.broadcast_to(value.reshape(()), tuple(shape.tolist()))
 
 
-def _trilu(node: Node, x: NDArray[Any], k: NDArray[Any] | None = None) -> NDArray[Any]:
-    keep = np.triu if node.attributes.get("upper", 1) else np.tril
-    return keep(x, 0 if k is None else int(k.reshape(())))
-
-
 def _modulo(node: Node, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     return np.asarray((np.fmod if node.attributes.get("fmod", 0) else np.mod)(a, b))
 
@@ -204,6 +219,8 @@ KERNELS: Mapping[str, Kernel] = {
     "Abs": _unary(np.abs),
     "Add": _binary(np.add),
     "And": _binary(np.logical_and),
+    "ArgMax": _arg(np.argmax),
+    "ArgMin": _arg(np.argmin),
     "Cast": _cast,
     "Ceil": _unary(np.ceil),
     "Concat": _concat,
@@ -218,6 +235,7 @@ KERNELS: Mapping[str, Kernel] = {
     "Expand": lambda node, x: np.broadcast_to(x, node.attributes["shape"]),
     "Floor": _unary(np.floor),
     "Gather": _gather,
+    "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
     "Greater": _binary(np.greater),
     "GreaterOrEqual": _binary(np.greater_equal),
@@ -232,6 +250,7 @@ KERNELS: Mapping[str, Kernel] = {
     "Mod": _modulo,
     "Mul": _binary(np.multiply),
     "Neg": _unary(np.negative),
+    "NonZero": _nonzero,
     "Not": lambda _node, x: np.logical_not(x),
     "Or": _binary(np.logical_or),
     "Pow": _power,
@@ -252,6 +271,5 @@ KERNELS: Mapping[str, Kernel] = {
     "Sub": _binary(np.subtract),
     "Tanh": _unary(np.tanh),
     "Transpose": lambda node, x: x.transpose(node.attributes["perm"]),
-    "Trilu": _trilu,
     "Where": lambda _node, chosen, a, b: np.asarray(np.where(chosen, a, b)),
 }

@@ -8,13 +8,16 @@ plain Python exception, which the caller translates.
 | Reshape, Expand | x | `shape` (also for Flatten, Squeeze, Unsqueeze) |
 | Slice | x | `starts`, `ends`, `steps`: one of each per axis, as `range` takes them (also for Split) |
 | Transpose | x | `perm` |
-| Concat, Gather, Softmax | as ONNX | `axis` |
+| Concat, Gather, GatherElements, Softmax | as ONNX | `axis` |
+| ArgMax, ArgMin | x | `axis`, `keepdims`, `select_last_index` |
 | GatherND | x, indices | `batch_dims` |
 | ReduceMax, ReduceMean, ReduceMin, ReduceSum | x | `axes`, `keepdims` |
 | LayerNormalization | x, scale, bias or none | `axis`, `epsilon` |
 | CumSum | x | `axis`, `exclusive`, `reverse` |
 | Cast | x | `to`, a NumPy name |
 | DequantizeLinear | x, scale, zero point or none | `axis` |
+
+What isn't here becomes several of these (`placement`, `einsum`); a node `Constant` holds an array that it needs.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from backends.einsum import einsum
 from backends.node import Node, Value
+from backends.placement import Chain, pad, scatter_nd, tile, trilu
 from backends.understood import CASTS
 
 if TYPE_CHECKING:
@@ -225,6 +230,25 @@ def _layer_norm(node: Node, given: Operands) -> tuple[Node, ...]:
     return _with_axis(-1, epsilon=1e-5)(replace(node, outputs=node.outputs[:1]), given)
 
 
+def _rms_norm(node: Node, given: Operands) -> tuple[Node, ...]:
+    """Zhang & Sennrich 2019: x / sqrt(mean(x²) + epsilon), scaled, over the axes from `axis` on."""
+    rank = len(given.value(0).shape)
+    axes = tuple(range(_axis(node.attributes.get("axis", -1), rank), rank))
+    x, scale = node.inputs
+    chain = Chain(node)
+    epsilon = chain.constant(np.array(node.attributes.get("epsilon", 1e-5), np.float32))
+    mean = chain.emit("ReduceMean", chain.emit("Mul", x, x), axes=axes, keepdims=1)
+    root = chain.emit("Sqrt", chain.emit("Add", mean, epsilon))
+    return chain.ending_with(chain.emit("Mul", chain.emit("Div", x, root), scale))
+
+
+def _arg(node: Node, given: Operands) -> tuple[Node, ...]:
+    flags = {"keepdims": 1, "select_last_index": 0}
+    attributes = {name: int(node.attributes.get(name, default)) for name, default in flags.items()}
+    attributes["axis"] = _axis(node.attributes.get("axis", 0), len(given.value(0).shape))
+    return (replace(node, attributes=attributes),)
+
+
 def _cumsum(node: Node, given: Operands) -> tuple[Node, ...]:
     (axis,) = given.numbers(1) or ()
     attributes = {name: int(node.attributes.get(name, 0)) for name in ("exclusive", "reverse")}
@@ -250,22 +274,31 @@ def _dropout(node: Node, given: Operands) -> tuple[Node, ...]:
 
 REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 _NORMAL: Mapping[str, Callable[[Node, Operands], tuple[Node, ...]]] = {
+    "ArgMax": _arg,
+    "ArgMin": _arg,
     "Cast": _cast,
     "Concat": _with_axis(0),
     "CumSum": _cumsum,
     "DequantizeLinear": _with_axis(1),
     "Dropout": _dropout,
+    "Einsum": einsum,
     "Expand": _expand,
     "Flatten": _flatten,
     "Gather": _with_axis(0),
+    "GatherElements": _with_axis(0),
     "GatherND": lambda node, _: (replace(node, attributes={"batch_dims": int(node.attributes.get("batch_dims", 0))}),),
     "LayerNormalization": _layer_norm,
+    "Pad": pad,
+    "RMSNormalization": _rms_norm,
     "Reshape": _reshape,
+    "ScatterND": scatter_nd,
     "Slice": _slice,
     "Softmax": _softmax,
     "Split": _split,
     "Squeeze": _squeeze,
+    "Tile": tile,
     "Transpose": _transpose,
+    "Trilu": trilu,
     "Unsqueeze": _unsqueeze,
     **dict.fromkeys(REDUCTIONS, _reduce),
 }

@@ -86,6 +86,21 @@ def _gather_nd_shape(node: Node, given: Operands) -> Value:
     return Value((*indices.shape[:-1], *x.shape[batch + depth :]), x.dtype)
 
 
+def _gather_elements_shape(node: Node, given: Operands) -> Value:
+    x, indices, axis = given.value(0), given.value(1), node.attributes["axis"]
+    fits = len(x.shape) == len(indices.shape) and all(i == axis or n <= x.shape[i] for i, n in enumerate(indices.shape))
+    if not fits or not np.issubdtype(indices.dtype, np.integer):
+        raise ValueError(f"indices of shape {indices.shape} and {indices.dtype} into {x.shape} along axis {axis}")
+    return Value(indices.shape, x.dtype)
+
+
+def _arg_shape(node: Node, given: Operands) -> Value:
+    shape, axis = given.value(0).shape, node.attributes["axis"]
+    if not shape or not shape[axis]:
+        raise ValueError(f"the shape {shape} has no numbers along axis {axis}")
+    return Value((*shape[:axis], *(1,) * node.attributes["keepdims"], *shape[axis + 1 :]), _INT64)
+
+
 def _concat_shape(node: Node, given: Operands) -> Value:
     parts, axis = [given.value(i) for i in range(len(given.values))], node.attributes["axis"]
     rests = {(*part.shape[:axis], *part.shape[axis + 1 :]) for part in parts}
@@ -143,11 +158,14 @@ _SHAPES: Mapping[str, Callable[[Node, Operands], Value]] = {
     **dict.fromkeys(_ARITHMETIC, _broadcast()),
     **dict.fromkeys(_COMPARISONS, _broadcast(_BOOL)),
     **dict.fromkeys(REDUCTIONS, _reduce_shape),
+    "ArgMax": _arg_shape,
+    "ArgMin": _arg_shape,
     "Cast": _cast_shape,
     "Concat": _concat_shape,
     "DequantizeLinear": _dequantize_shape,
     "Expand": lambda node, given: Value(node.attributes["shape"], given.value(0).dtype),
     "Gather": _gather_shape,
+    "GatherElements": _gather_elements_shape,
     "GatherND": _gather_nd_shape,
     "IsNaN": _is_nan_shape,
     "LayerNormalization": _layer_norm_shape,

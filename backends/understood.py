@@ -33,37 +33,54 @@ INPUT_TYPES = {7: "int64", 6: "int32", 9: "bool", 1: "float32"}
 _ANY = None  # every value of the schema's kind is obeyed, or can't matter
 _PLAIN = (
     "Abs", "Add", "And", "Ceil", "Cos", "Div", "DynamicQuantizeLinear", "Equal", "Erf", "Exp", "Expand", "Floor",
-    "Greater", "GreaterOrEqual", "Identity", "IsNaN", "Less", "LessOrEqual", "Log", "MatMul", "MatMulInteger", "Max",
-    "Min", "Mul", "Neg", "Not", "Or", "Pow", "Range", "Reciprocal", "Relu", "Sigmoid", "Sign", "Sin", "Size", "Sqrt",
-    "Sub", "Sum", "Tanh", "Where",
+    "Greater", "GreaterOrEqual", "HardSwish", "Identity", "IsNaN", "Less", "LessOrEqual", "Log", "MatMul",
+    "MatMulInteger", "Max", "Min", "Mish", "Mul", "Neg", "NonZero", "Not", "Or", "Pow", "Range", "Reciprocal", "Relu",
+    "Sigmoid", "Sign", "Sin", "Size", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "Tile", "Where", "Xor",
 )  # fmt: skip
+_SUMS = ("ReduceL1", "ReduceL2", "ReduceSumSquare")
 _REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 # Each operator that is served, and its attributes: the values that are obeyed.
 ATTRIBUTES: Mapping[str, Mapping[str, tuple[Any, ...] | None]] = {
     **{op: {} for op in _PLAIN},
     **{op: {"axes": _ANY, "keepdims": _ANY, "noop_with_empty_axes": _ANY} for op in _REDUCTIONS},
+    # Of these it isn't settled what a reduction over nothing gives.
+    **{op: {"axes": _ANY, "keepdims": _ANY, "noop_with_empty_axes": (0,)} for op in _SUMS},
+    **{op: {"axis": _ANY, "keepdims": _ANY, "select_last_index": _ANY} for op in ("ArgMax", "ArgMin")},
     "Cast": {"to": tuple(CASTS), "saturate": _ANY, "round_mode": _ANY},  # the latter two are of 8-bit floats
     "Clip": {"min": _ANY, "max": _ANY},
     "Concat": {"axis": _ANY},
     "Constant": dict.fromkeys(("value", "value_float", "value_floats", "value_int", "value_ints"), _ANY),
     "ConstantOfShape": {"value": _ANY},
+    "Conv": {
+        "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),
+        **dict.fromkeys(("dilations", "group", "kernel_shape", "pads", "strides"), _ANY),
+    },
     "CumSum": {"exclusive": _ANY, "reverse": _ANY},
     "DequantizeLinear": {"axis": _ANY, "block_size": (0,), "output_dtype": (0, 1)},
     "Dropout": {"ratio": _ANY, "seed": _ANY},  # nothing is dropped unless it trains, which is refused
+    "Einsum": {"equation": _ANY},
+    "Elu": {"alpha": _ANY},
     "Flatten": {"axis": _ANY},
     "Gather": {"axis": _ANY},
+    "GatherElements": {"axis": _ANY},
     "GatherND": {"batch_dims": _ANY},
     "Gelu": {"approximate": ("none", "tanh")},
     "Gemm": dict.fromkeys(("alpha", "beta", "transA", "transB"), _ANY),
+    "HardSigmoid": {"alpha": _ANY, "beta": _ANY},
+    "IsInf": {"detect_negative": _ANY, "detect_positive": _ANY},
     "LayerNormalization": {"axis": _ANY, "epsilon": _ANY, "stash_type": (1,)},
+    "LeakyRelu": {"alpha": _ANY},
     "Mod": {"fmod": _ANY},
-    "ReduceL2": {"axes": _ANY, "keepdims": _ANY, "noop_with_empty_axes": (0,)},
+    "Pad": {"mode": ("constant", "reflect", "edge", "wrap"), "pads": _ANY, "value": _ANY},
+    "RMSNormalization": {"axis": _ANY, "epsilon": _ANY, "stash_type": (1,)},
     "Reshape": {"allowzero": _ANY},
+    "ScatterND": {"reduction": ("none",)},
     "Shape": {"start": _ANY, "end": _ANY},
     "Slice": {"axes": _ANY, "starts": _ANY, "ends": _ANY},
     "Softmax": {"axis": _ANY},
     "Split": {"axis": _ANY, "split": _ANY, "num_outputs": _ANY},
     "Squeeze": {"axes": _ANY},
+    "Swish": {"alpha": _ANY},
     "Transpose": {"perm": _ANY},
     "Trilu": {"upper": _ANY},
     "Unsqueeze": {"axes": _ANY},

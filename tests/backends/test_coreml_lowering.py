@@ -63,6 +63,14 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("Gather", (TRUTH, np.array(1)), {"axis": 1}),
     ("GatherND", (X, PLACES), {"batch_dims": 0}),
     ("GatherND", (TRUTH, PLACES.reshape(3, 1, 1, 2)), {"batch_dims": 0}),
+    ("GatherND", (X, np.array([[[1]], [[-2]]])), {"batch_dims": 1}),
+    ("GatherElements", (X, np.array([[[0, -1], [3, 2]]])), {"axis": 2}),
+    ("GatherElements", (TRUTH, np.array([[[0, 1, -2, 1]]])), {"axis": 0}),
+    *(
+        (op, (x,), {"axis": axis, "keepdims": keep, "select_last_index": last})
+        for op in ("ArgMax", "ArgMin")
+        for x, axis, keep, last in ((X, 1, 1, 0), (WHOLE, 2, 0, 0), (WHOLE, 0, 0, 1), (WHOLE * 0, 2, 1, 1))
+    ),
     ("IsNaN", (NOT_A_NUMBER,), {}),
     ("LayerNormalization", (X, X[0, 0], X[0, 1]), {"axis": 2, "epsilon": 1e-12}),
     ("LayerNormalization", (X, X[0], None), {"axis": 1, "epsilon": 1e-5}),
@@ -143,7 +151,6 @@ def test_largest_int64_is_kept_as_the_largest_int32() -> None:
     [
         (Node("Einsum", ("a",), ("y",)), "Einsum"),
         (Node("Div", ("n", "n"), ("y",)), "whole numbers"),
-        (Node("GatherND", ("a", "n"), ("y",), {"batch_dims": 1}), "batch_dims"),
     ],
 )
 def test_unknown_form_is_refused_by_name(node: Node, named: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnxruntime
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
-from operator_cases import CASES, I64, Use, X
+from operator_cases import CASES, I64, RUNTIME_CASES, Use, X
 from small_graphs import as_data, model, programs, reference, run
 
 from backends.canonical import REWRITTEN
@@ -56,13 +56,13 @@ def test_operator_gives_what_the_specification_says_when_folded_or_run(
         np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("opset", "axis"), [(11, None), (12, 0), (11, 1), (12, -2)])
-def test_softmax_runs_over_all_axes_from_its_own_on_when_the_opset_is_old(
-    tmp_path: Path, opset: int, axis: Any
-) -> None:
-    """Before opset 13 the value is a matrix to softmax; the reference evaluator gets this wrong, ONNX Runtime right."""
-    node = helper.make_node("Softmax", ["x.data"], ["y"], **({} if axis is None else {"axis": axis}))
-    made = model([*as_data("x", X.dtype, opset), node], {"x": X}, opset=opset)
+@pytest.mark.parametrize("use", RUNTIME_CASES, ids=lambda use: f"{use.op} {use.opset} {use.attributes}")
+def test_operator_gives_what_onnx_runtime_gives_when_the_reference_does_not(tmp_path: Path, use: Use) -> None:
+    """Softmax before opset 13 (the value is a matrix), negative pads, fewer indices than data."""
+    op, weights, opset, x, attributes = use
+    constants = {"x": x} | {f"w{i}": w for i, w in enumerate(weights)}
+    node = helper.make_node(op, ["x.data", *list(constants)[1:]], ["y"], **attributes)
+    made = model([*as_data("x", x.dtype, opset), node], constants, opset=opset)
     session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
     feeds = {"input_ids": np.zeros((1, 1), I64)}
     for program in programs(tmp_path / "m.onnx", made, 1, 1):

@@ -29,7 +29,74 @@ def case(op: str, *weights: Any, opset: int = 17, x: Any = X, **attributes: Any)
     return Use(op, weights, opset, x, attributes)
 
 
+WHOLE = RNG.integers(-2, 3, (2, 3, 4))
+KERNEL = RNG.normal(size=(6, 3, 3)).astype(np.float32)
+
 CASES = [
+    *(
+        case(op, x=x, **attributes)
+        for op in ("ArgMax", "ArgMin")
+        for x, attributes in (
+            (X, {}),
+            (WHOLE, {"axis": -1, "keepdims": 0}),
+            (WHOLE, {"axis": 1, "select_last_index": 1}),
+            (WHOLE * 0, {"axis": 2}),
+        )
+    ),
+    case("ArgMax", x=X, opset=11, axis=1),
+    case("GatherElements", WHOLE.clip(-2, 1)[..., :3], axis=2),
+    case("GatherElements", WHOLE.clip(-2, 1)),
+    case("GatherElements", WHOLE[:, :1].astype(np.int32), axis=-2),
+    case("Tile", np.array([1, 2, 3])),
+    case("Tile", np.array([3, 1, 1]), x=X[:1]),
+    case("Tile", np.array([1, 1, 1])),
+    case("Tile", np.array([2, 0, 1])),
+    case("Pad", np.array([0, 1, 2, 1, 0, 0])),
+    case("Pad", np.array([1, 2]), "", np.array([-2]), opset=18),
+    case("Pad", np.array([1, 2]), np.array(7), np.array([-1]), opset=18, x=WHOLE),
+    case("Pad", np.array([0, 0, 0, 0, 0, 0])),
+    case("Pad", opset=10, pads=[0, 0, 1, 0, 1, 0], value=2.0),
+    case("Pad", np.array([1, 2, 0, 0, 1, 3]), mode="edge"),
+    case("Pad", np.array([0, 2, 1, 0, 1, 3]), mode="reflect"),
+    case("Pad", np.array([1, 2, 0, 0, 1, 3]), mode="wrap", opset=19),
+    case("Conv", KERNEL, x=X),
+    case("Conv", KERNEL, KERNEL[:, 0, 0], x=X, pads=[1, 1], kernel_shape=[3]),
+    case("Conv", KERNEL, x=X, pads=[3, 0], strides=[2], dilations=[2]),
+    case("Conv", KERNEL[:, :1], KERNEL[:, 0, 0], x=X, group=3, pads=[0, 2]),
+    case("Conv", KERNEL, x=X, auto_pad="SAME_UPPER", dilations=[1]),
+    case("Conv", KERNEL[..., :2], x=X, auto_pad="SAME_LOWER"),
+    case("Conv", KERNEL, x=X, auto_pad="VALID"),
+    case("Einsum", X, equation="bij,bkj->bik"),
+    case("Einsum", X, equation="bij, bkj -> bjik"),
+    case("Einsum", SQUARE, equation="...j,jk"),
+    case("Einsum", X[0], equation="...ij,...kj->...ik"),
+    case("Einsum", X[0], X, equation="bij,ij,bik->kb"),
+    case("Einsum", SQUARE[0], equation="bij,k->kib"),
+    case("Einsum", equation="bij->ji"),
+    case("Einsum", equation="ZiA"),
+    case("Einsum", equation="b...->..."),
+    case("NonZero", x=WHOLE),
+    case("NonZero", x=WHOLE[0, 0] > 0),
+    case("ScatterND", np.array([[1]]), X[:1] * 2),
+    case("ScatterND", np.array([[0, 2], [1, -1]]), X[0, :2]),
+    case("ScatterND", np.array([[[0, 2, 1]]]), np.float32([[5]])),
+    case("ScatterND", np.zeros((0, 2), I64), np.zeros((0, 4), np.float32)),
+    case("RMSNormalization", SQUARE[0], opset=23),
+    case("RMSNormalization", X[0], opset=23, axis=1, epsilon=0.1),
+    *(case(op, opset=18) for op in ("Mish", "HardSwish", "Elu", "HardSigmoid", "LeakyRelu", "Softplus")),
+    case("Softplus", x=X * 100),
+    case("Mish", x=X * 100, opset=18),
+    case("Elu", alpha=0.5),
+    case("LeakyRelu", alpha=0.5),
+    case("HardSigmoid", alpha=0.5, beta=0.25),
+    case("Swish", opset=24),
+    case("Swish", opset=24, alpha=1.702),
+    case("IsInf", x=np.float32([1, np.inf, -np.inf, np.nan])),
+    case("IsInf", x=np.float32([1, np.inf, -np.inf]), detect_negative=0),
+    case("Xor", X > 0, x=X < 0.5),
+    *(case(op, np.array([1, -1]), opset=18, keepdims=0) for op in ("ReduceL1", "ReduceSumSquare")),
+    case("Trilu", x=X),
+    case("Trilu", np.array(-1), x=X),
     *(
         case(op)
         for op in ("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Identity", "Neg", "Relu", "Sigmoid", "Sign", "Sin")
@@ -163,4 +230,17 @@ CASES = [
     case("Unsqueeze", opset=11, axes=[1, 4]),
     case("Where", X, -X, x=X > 0),
     case("Where", np.float32(1), X, x=X[:1] > 0),
+]
+
+# What ONNX Runtime computes and the reference evaluator doesn't.
+RUNTIME_CASES = [
+    case("GatherElements", np.array([[[0, -1], [3, 2]]]), axis=2),
+    case("GatherElements", np.array([[[0, 1, -2, 1]]])),
+    case("GatherElements", np.array([[[1], [0]], [[-3], [2]]], np.int32), axis=-2),
+    case("Pad", np.array([0, -1, 2, 0, 1, -1]), np.float32(0.5)),
+    case("Pad", np.array([0, -1, -2, 0, 1, -2])),
+    case("Softmax", opset=11),
+    case("Softmax", opset=12, axis=0),
+    case("Softmax", opset=11, axis=1),
+    case("Softmax", opset=12, axis=-2),
 ]
