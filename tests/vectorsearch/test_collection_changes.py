@@ -108,3 +108,16 @@ def test_a_mistyped_field_is_told_from_no_match_when_a_filter_finds_nothing(tmp_
         assert collection.unknown_fields({"lang": "de", "$or": [{"tags": 1}, {"lnag": "en"}]}) == ["lnag"]
         assert collection.count_where({"lang": "de"}) == 0
         assert collection.count_where(None) == 1
+
+
+def test_a_document_stays_where_it_is_when_its_metadata_would_not_change(tmp_path: Path) -> None:
+    """S10: nothing is written, so it keeps its row and its place among others; the count is of those that exist."""
+    with Collection.open(tmp_path / "db") as collection:
+        collection.write([Document("a", "apple", metadata={"y": 1, "z": 2}), Document("b", "apple")])
+        before = collection.info()["seq"]
+        assert collection.update_metadata({"a": {"y": 1}, "b": {}, "gone": {"y": 1}}) == 2
+        assert collection.update_metadata({"a": {"z": 2, "y": 1}}, replace=True) == 1
+        assert collection.info()["seq"] == before
+        assert collection.update_metadata({"a": {"y": 1}, "b": {"y": 5}}) == 2
+        assert [doc.id for doc in collection.iter()] == ["a", "b"]
+        assert collection.info()["seq"] == before + 2

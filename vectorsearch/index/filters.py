@@ -29,6 +29,9 @@ _DEEPEST = 20  # levels of $and, $or and $not
 _COMPARED = 100
 
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})  # a list of values may be long, and most are of these
+
+
 @dataclass(frozen=True, slots=True)
 class HasAny:
     """The document has one of the terms; never, if there are none."""
@@ -167,7 +170,7 @@ def _plain(value: Any, depth: int) -> Any:  # noqa: ANN401 -- whatever the calle
     if isinstance(value, Mapping):
         return {name: _plain(asked, depth - 1) for name, asked in value.items()}
     if isinstance(value, Sequence | set | frozenset | np.ndarray) and not isinstance(value, str | bytes):
-        return [_plain(element, depth - 1) for element in value]
+        return [element if type(element) in _PLAIN else _plain(element, depth - 1) for element in value]
     return value
 
 
@@ -228,7 +231,8 @@ def _equal(name: str, value: object) -> str:
     if not is_scalar(value):
         raise InvalidInput(f"filter {name!r}: {value!r} must be a string, a finite number, a boolean or None")
     term = value_term(name, value)
-    _require_unicode(name, term)
+    if not term.isascii():
+        _require_unicode(name, term)
     return term
 
 

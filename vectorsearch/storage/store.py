@@ -81,7 +81,8 @@ class Store(Connections):
     def update_metadata(self, changes: Mapping[str, Metadata], *, replace: bool = False) -> int:
         """Change the metadata of documents by id in one transaction, and return how many there were.
 
-        Their other fields are kept, unless `replace` is set. Texts and vectors stay as they are.
+        Their other fields are kept, unless `replace` is set. Texts and vectors stay as they are, and so does a document
+        that already is as it would become.
 
         Raises:
             InvalidInput: metadata that can't be stored; nothing was changed.
@@ -94,8 +95,12 @@ class Store(Connections):
         with self.transaction() as conn:
             found = sorted(select_in(conn, query, changes), key=lambda stored: stored[1])
             require_sound(found)
-            records = [with_metadata(stored[:6], changes[stored[0]], replace=replace) for stored in found]
-            seq = delete_rows(conn, [stored[1] for stored in found], self._seq)
+            made = ((stored, with_metadata(stored[:6], changes[stored[0]], replace=replace)) for stored in found)
+            changed = [(stored[1], record) for stored, record in made if record.digest != stored[6]]
+            if not changed:
+                return len(found)
+            records = [record for _, record in changed]
+            seq = delete_rows(conn, [row for row, _ in changed], self._seq)
             n_vectors = sum(r.vector is not None for r in records)
             advance(conn, insert_rows(conn, records, seq), documents=len(records), vectors=n_vectors)
         return len(found)
