@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -112,11 +113,13 @@ class Assembly:
         if make_tenants:
             self.registry.bind(collection.upkeep.store)
         tenants = make_tenants() if make_tenants else None
+        publisher = None
         if tenants is not None:
             resources.callback(tenants.close)
             if self.durable and not self.read_only:
-                resources.callback(Publisher(folder, self.manager.snapshot).start().close)
-        return Database(
+                publisher = Publisher(folder, self.manager.snapshot).start()
+                resources.callback(publisher.close)
+        database = Database(
             collection,
             models,
             embedder=embedder,
@@ -126,6 +129,9 @@ class Assembly:
             tenants=tenants,
             resources=resources.pop_all(),
         )
+        if publisher is not None:
+            weakref.finalize(database, publisher.end).atexit = False  # where nobody closes it
+        return database
 
     def _embedder(
         self,

@@ -39,6 +39,7 @@ class ModelFiles:
         # Putting copies in place, and removals, are one at a time; protects the count too. A leaf: nothing else is
         # locked inside, and nothing that somebody registers is read or copied while it is held.
         self._lock = threading.Lock()
+        self._placed: Counter[Path] = Counter()  # how often a copy was put in its place
         self._held: Counter[Path] = Counter()  # copies that no row of the registry names yet, unfinished ones too
 
     def path_of(self, digest: str) -> Path:
@@ -96,8 +97,9 @@ class ModelFiles:
         """
         target = self.path_of(spec.digest)
         with self._keeping(target):
+            placed = self._placed[target]
             if not self.is_whole(spec.digest):
-                self._copy(spec, target)
+                self._copy(spec, target, placed)
             yield self.spec_of(spec.digest, spec.name)
 
     @contextmanager
@@ -111,7 +113,8 @@ class ModelFiles:
             with self._lock:
                 self._held[path] -= 1
 
-    def _copy(self, spec: ModelSpec, target: Path) -> None:
+    def _copy(self, spec: ModelSpec, target: Path, placed: int) -> None:
+        """Copy a model and put it in its place, unless somebody else has since it was seen to be `placed` so often."""
         mark = token_hex(4)  # another tenant may copy the same model at the same time
         unfinished, damaged = (target.with_name(f"{target.name}.{mark}.{what}") for what in ("unfinished", "damaged"))
         self._folder.mkdir(exist_ok=True)
@@ -124,6 +127,9 @@ class ModelFiles:
                 if read_folder(unfinished, name=spec.name, accept_keys=spec.accept_keys).digest != spec.digest:
                     raise InvalidModel(f"the files of {spec.folder} changed while they were copied: register it again")
                 with self._lock:
+                    if self._placed[target] != placed and target.exists():
+                        return  # theirs is as good, and may be read already
+                    self._placed[target] += 1
                     if target.exists():  # an instance that is loaded has its files open, and keeps them
                         target.rename(damaged)
                     unfinished.replace(target)

@@ -97,9 +97,13 @@ class Publisher:
             return False
         return True
 
+    def end(self) -> None:
+        """Let the thread end by itself, soon: where the database was dropped, nobody waits for it."""
+        self._closing.set()
+
     def close(self) -> None:
         """End the thread, and remove the picture: it is nobody's now."""
-        self._closing.set()
+        self.end()
         if self._thread.is_alive():
             self._thread.join()
         self._clear()

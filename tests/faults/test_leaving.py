@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +50,19 @@ def drop(held: list[vs.Database]) -> None:
 
 
 def test_the_lock_is_given_back_when_a_database_is_dropped(tmp_path: Path) -> None:
-    """D7: nobody can close it any more, so it warns and lets the next one write."""
+    """D7: nobody can close it any more, so it warns, ends its threads and lets the next one write."""
+    before = set(threading.enumerate())
     db = vs.open(tmp_path / "db", embed=None, rerank=None)
     db.add([{"id": "a", "text": "apple"}])
     dropped = [db]
     del db
+    threads = set(threading.enumerate()) - before
+    assert threads
     with pytest.warns(ResourceWarning, match="was dropped without close"):
         drop(dropped)
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
     with vs.open(tmp_path / "db", embed=None, rerank=None) as again:
         assert again.count() == 1
 
