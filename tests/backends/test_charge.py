@@ -38,7 +38,11 @@ def charged_and_held(name: str, backend: str) -> tuple[int, int, int]:
 
 @pytest.mark.models
 @pytest.mark.parametrize(
-    ("model", "backend"), [(SMALLEST, "jax:float32"), (DEFAULT_RERANKER, "torch:bfloat16")], ids=["jax", "torch"]
+    ("model", "backend"),
+    [
+        pytest.param(SMALLEST, "jax:float32", id="jax"),
+        pytest.param(DEFAULT_RERANKER, "torch:bfloat16", id="torch", marks=pytest.mark.deep),
+    ],
 )
 def test_charge_covers_what_is_held_when_every_program_is_in_memory(model: str, backend: str) -> None:
     """The process holds no more than is charged, and at least two fifths of it; the estimate before was no less."""

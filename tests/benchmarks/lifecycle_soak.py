@@ -95,11 +95,11 @@ def draw(plt: Any, figures: dict[str, Any]) -> None:
 
 def main() -> None:
     """Print the figures; fail if a backend leaks, or the control is not noticed."""
-    options = parse_options(__doc__)
+    options = parse_options(__doc__, only="every backend")
     cycles, control_cycles = (9, 6) if options.quick else (30, 12)
     figures: dict[str, Any] = {}
     left_out: list[str] = []
-    for backend in registry.available():
+    for backend in registry.available() if options.only == "every backend" else [options.only]:
         if registry.get(backend).priority is None:  # never chosen unasked: a fake
             continue
         model = served(backend, [DEFAULT_EMBEDDER] if options.quick else [DEFAULT_EMBEDDER, "all-MiniLM-L6-v2"])
