@@ -6,11 +6,15 @@ import threading
 from sys import _getframe
 from typing import TYPE_CHECKING, Self
 
+from lifecycle.lease import HELD
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from contextvars import Token
     from types import TracebackType
 
     from lifecycle.config import ModelRef
+    from lifecycle.lease import LeaseSet
     from lifecycle.manager import ModelManager
 
 _PING_TIMEOUT_S = 1.0
@@ -22,15 +26,15 @@ class Hold:
 
     Entering waits for nothing. The set is one admission, all or none, as `ModelManager.lease_set`: its models load
     beside each other, and once all are there none can be evicted until the block ends. Whoever uses one takes a lease
-    of his own, and needn't wait for the others. A set that is refused is not held, and that is all: those leases say
-    why.
+    of his own, and needn't wait for the others, nor, inside the block, for who has claimed what it holds. A set that is
+    refused is not held, and that is all: those leases say why.
 
     Raises (on entering):
         ModelNotRegistered: there is no such ref.
         InvalidInput (at once): the set is empty.
     """
 
-    __slots__ = ("_answered", "_lease", "_manager", "_withdraw")
+    __slots__ = ("_answered", "_before", "_lease", "_manager", "_withdraw")
 
     def __init__(self, manager: ModelManager, refs: Iterable[ModelRef], timeout_s: float = 30.0) -> None:
         self._manager = manager
@@ -38,6 +42,7 @@ class Hold:
         # Both are of a set that has to be waited for.
         self._answered: threading.Event | None = None
         self._withdraw: Callable[[], None] | None = None
+        self._before: Token[tuple[LeaseSet, ...]] | None = None
 
     @property
     def given(self) -> bool:
@@ -53,6 +58,7 @@ class Hold:
             wait = self._manager.wait_for(self._lease, self._answered)
             wait.begin()
             self._withdraw = wait.withdraw
+        self._before = HELD.set((*HELD.get(), self._lease))
         return self
 
     def settle(self) -> None:
@@ -71,6 +77,8 @@ class Hold:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._before is not None:
+            HELD.reset(self._before)
         if self._withdraw is None or self._is_answered:
             self._lease.release()
         else:

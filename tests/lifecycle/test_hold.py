@@ -85,3 +85,19 @@ def test_hold_is_refused_when_a_name_is_unknown(bench: MakeBench) -> None:
     b = bench(1)
     with pytest.raises(ModelNotRegistered), Hold(b.manager, SET):
         pass
+
+
+def test_what_runs_under_a_hold_has_its_model_when_somebody_has_claimed_it(bench: MakeBench) -> None:
+    """Else the claim would wait for the hold, and what the hold is for would wait for the claim."""
+    b = bench(1)
+    for name in "AB":
+        b.add(name)
+    b.use("A")
+    with Hold(b.manager, SET[:1]) as held:
+        assert held.given
+        waiting = b.later("B")
+        b.until(lambda state: any(g.claimed_by for g in state.generations.values()))
+        assert b.use("A")
+        assert held.given
+    waiting.result()
+    assert (b.loads("A"), b.loads("B")) == (1, 1)

@@ -6,6 +6,7 @@ import _thread
 import threading
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from backends.errors import DeadlineExceeded
@@ -74,6 +75,7 @@ class Branches:
     def start(self, work: Callable[[], T]) -> Branch[T]:
         """Begin the work; where too much late work goes on already, it isn't begun, and counts as late."""
         future: Future[T] = Future()
+        context = copy_context()  # in which a lease finds the models that are held around the search
         if self._late >= self._most_late:
             late = f"{self._late} pieces of earlier, late work still go on: give searches more time"
             future.set_exception(DeadlineExceeded(late))
@@ -83,7 +85,7 @@ class Branches:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                future.set_result(work())
+                future.set_result(context.run(work))
             except BaseException as error:  # noqa: BLE001 -- it is raised where the result is asked for
                 future.set_exception(error)
 
