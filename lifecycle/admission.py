@@ -43,7 +43,7 @@ def admit(draft: Draft) -> None:
         if why is not None:
             draft.refuse(entry, why)
             continue
-        missing = {key for key in entry.keys if draft.live(key) is None}
+        missing = {key for key in entry.keys if draft.joined(entry, key) is None}
         if any(draft.is_blocked(key) for key in missing):
             fits = False
         else:
@@ -51,7 +51,7 @@ def admit(draft: Draft) -> None:
                 _make_room(draft, entry, missing, earlier)
             fits = not missing or _fits(draft, missing, earlier, entry.tenants)
         if fits:
-            held = [draft.live(key) or draft.reserve(key, eager=False) for key in entry.keys]
+            held = [draft.joined(entry, key) or draft.reserve(key, eager=False) for key in entry.keys]
             draft.hold(entry, tuple(generation.number for generation in held))
         else:
             earlier.admissions.add(entry.number)
@@ -61,7 +61,7 @@ def admit(draft: Draft) -> None:
 
 def _hopeless(draft: Draft, entry: Admission) -> Exhausted | Broken | None:
     """Say why waiting can't help: a key is backing off, or the set is larger than all that can ever be freed."""
-    missing = [key for key in entry.keys if draft.live(key) is None]
+    missing = [key for key in entry.keys if draft.joined(entry, key) is None]
     for key in missing:
         model = draft.models[key]
         if draft.is_failed(key) and model.error is not None:

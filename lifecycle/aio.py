@@ -108,7 +108,7 @@ class AsyncLease:
         self._lease.release()
 
     async def __aenter__(self) -> Any:  # noqa: ANN401 - the models are of whatever kind their loaders make
-        if not self._lease.take(_getframe(1)):
+        if not (self._lease.take(_getframe(1)) or self._lease.borrow()):
             await self._admit()
         models = self._lease.models
         return models[0] if isinstance(self._lease, Lease) else models

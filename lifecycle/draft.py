@@ -86,6 +86,14 @@ class Draft:
         """Return the generation that a new admission for the key would join."""
         return next((g for g in self.generations.values() if g.key == key and g.is_live), None)
 
+    def joined(self, admission: Admission, key: InstanceKey) -> Generation | None:
+        """Return the generation that an admission joins: the live one, or what is held around whoever asks."""
+        live = self.live(key)
+        if live is not None or not admission.under:
+            return live
+        held = [n for other in self.queue if other.number in admission.under for n in other.generations or ()]
+        return next((g for number in held if (g := self.generations[number]).key == key), None)
+
     def is_blocked(self, key: InstanceKey) -> bool:
         """Return whether the fate of a generation of the key is undecided."""
         return any(g.key == key and g.is_blocking for g in self.generations.values())

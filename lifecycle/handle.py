@@ -114,7 +114,10 @@ class ModelHandle:
         return len(self.tokens.copy())
 
     def shut_gate(self) -> None:
-        """Refuse new leases; from now on `refs` only falls, but for tokens about to be taken back."""
+        """Refuse new leases; from now on `refs` falls, but for tokens about to be taken back, and for loans.
+
+        What runs under a hold may borrow what is held (`lease.LeaseBase.borrow`); `refs` is above 0 before and after.
+        """
         self.watched = True
         self.shut = True
 

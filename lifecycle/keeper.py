@@ -129,7 +129,8 @@ class Keeper(Mailbox):
         ticket.keys, ticket.spared = ticket.lease.keys, ticket.lease.spared
         keys = tuple(dict.fromkeys(ticket.keys))
         asking = frozenset(ref.tenant for ref in ticket.lease.refs)
-        self.happen(signals.Request(ticket.number, keys, deadline, ticket.spared, asking))
+        under = tuple(hold.admission for hold in ticket.holds)
+        self.happen(signals.Request(ticket.number, keys, deadline, ticket.spared, asking, under))
         ticket.lease.cold = not ticket.done.is_set()
 
     def keep(self, number: int, ttl_s: float) -> None:

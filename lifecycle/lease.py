@@ -19,16 +19,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from tracemalloc import Traceback
     from types import CodeType, FrameType, TracebackType
+    from weakref import ReferenceType
 
     from lifecycle.config import InstanceKey, ModelRef
     from lifecycle.handle import ModelHandle
+    from lifecycle.hold import Hold
 
 # `_getframe` is the only way to a caller's line that costs next to nothing: 0.1 us, where a stack costs 14.
 
 
 # The sets that are held around what runs here (`hold.Hold`). What runs under one uses its models whoever has claimed
 # them meanwhile: the claim waits for the set, and the set for what runs, so to wait for the claim would be for ever.
-HELD: ContextVar[tuple[LeaseSet, ...]] = ContextVar("lifecycle.lease.HELD", default=())
+# A context may be copied and outlive the block, so it keeps no hold alive: one that is dropped open is still reported.
+HELD: ContextVar[tuple[ReferenceType[Hold], ...]] = ContextVar("lifecycle.lease.HELD", default=())
 
 
 class Desk(Protocol):
@@ -103,9 +106,15 @@ class LeaseBase(ABC):
         """Return the keys, beside its own, whose instances may not be asked to leave for its sake."""
         return ()
 
-    def shares_desk(self, other: LeaseBase) -> bool:
-        """Tell whether another lease is of the same manager."""
-        return self._desk is other._desk
+    @property
+    def holds(self) -> tuple[Hold, ...]:
+        """Return the holds on models of the same manager around what runs here, the outermost first."""
+        known = [hold for known in HELD.get() if (hold := known()) is not None]
+        return tuple(hold for hold in known if hold.lease.is_of(self._desk))
+
+    def is_of(self, desk: Desk) -> bool:
+        """Tell whether the lease was taken from this manager."""
+        return self._desk is desk
 
     @property
     def is_open(self) -> bool:
@@ -147,6 +156,30 @@ class LeaseBase(ABC):
             if not handle.acquire(id(self)):
                 break
         else:
+            for handle in self.handles:
+                handle.count()
+            return True
+        self._take_back()
+        return False
+
+    def borrow(self) -> bool:
+        """Open the lease on models that are held around what runs here, and tell whether all of its models are.
+
+        It is counted before the sets are seen to be held, and so before one can have let go: whoever counts next sees
+        one of the two.
+        """
+        holds = self.holds
+        if not holds:
+            return False
+        sets, wanted = [hold.lease for hold in holds], zip(self.refs, self.keys, strict=True)
+        lent = [loan for ref, key in wanted if (loan := _loan(sets, ref, key)) is not None]
+        if len(lent) < len(self.refs):
+            return False
+        self.handles = tuple(handle for _, handle in lent)
+        self._is_open = True
+        for handle in self.handles:
+            handle.tokens.add(id(self))
+        if all(id(held) in handle.tokens for held, handle in lent):
             for handle in self.handles:
                 handle.count()
             return True
@@ -203,9 +236,18 @@ class LeaseSet(LeaseBase):
         self.wait_s = 0.0
 
     def __enter__(self) -> tuple[Any, ...]:
-        if not self.take(_getframe(1)):
+        if not (self.take(_getframe(1)) or self.borrow()):
             self._desk.admit(self)
         return self.models
+
+
+def _loan(sets: list[LeaseSet], ref: ModelRef, key: InstanceKey) -> tuple[LeaseSet, ModelHandle] | None:
+    """Return the instance of a ref's key that one of these sets holds, and the set."""
+    for held in sets:
+        for name, handle in zip(held.refs, held.handles, strict=False):  # before it is given it has none
+            if name == ref and id(held) in handle.tokens and handle.key == key:
+                return held, handle
+    return None
 
 
 class Lease(LeaseBase):
@@ -273,27 +315,9 @@ class Lease(LeaseBase):
                 return handle.model
             self._take_back()
         self._is_open = False
-        if not self._borrow():
+        if not self.borrow():
             self._desk.admit(self)
         return self.models[0]
-
-    def _borrow(self) -> bool:
-        """Open the lease on a model that is held around what runs here, and tell whether there is one.
-
-        It is counted before the set is seen to be held, and so before the set can have let go: whoever counts next
-        sees one of the two.
-        """
-        for held in HELD.get():
-            for handle in held.handles if self.ref in held.refs and held.shares_desk(self) else ():
-                if handle.key != self._desk.key_of(self.ref):
-                    continue
-                self._handle, self._is_open = handle, True
-                handle.grant(id(self))
-                if id(held) in handle.tokens:
-                    handle.count()
-                    return True
-                self._take_back()
-        return False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -14,7 +14,7 @@ from lifecycle.states import Phase
 if TYPE_CHECKING:
     from lifecycle.config import InstanceKey
     from lifecycle.draft import Draft
-    from lifecycle.states import Admission
+    from lifecycle.states import Admission, Generation
 
 _RETRY_AFTER_S = 1.0  # where nothing is known
 
@@ -24,8 +24,8 @@ def hopeless(draft: Draft, entry: Admission) -> Full | TooSlow | None:
 
     Never for one that is served at once, nor for one that would not wait anyway.
     """
-    expected_s = max(_load_s(draft, key) for key in entry.keys)
-    live = [draft.live(key) for key in entry.keys]
+    live = [draft.joined(entry, key) for key in entry.keys]
+    expected_s = max(_load_s(draft, key, generation) for key, generation in zip(entry.keys, live, strict=True))
     if entry.deadline <= draft.now or all(g is not None and g.is_loaded for g in live):
         return None
     if draft.now + expected_s > entry.deadline:
@@ -37,12 +37,11 @@ def hopeless(draft: Draft, entry: Admission) -> Full | TooSlow | None:
 def retry_after_s(draft: Draft) -> float:
     """Return when the first of the running loads should be done."""
     running = {g.key for g in draft.generations.values() if g.phase in {Phase.LOADING, Phase.WARMING}}
-    return min((left for key in running if (left := _load_s(draft, key)) > 0), default=_RETRY_AFTER_S)
+    return min((left for key in running if (left := _load_s(draft, key, draft.live(key))) > 0), default=_RETRY_AFTER_S)
 
 
-def _load_s(draft: Draft, key: InstanceKey) -> float:
-    """Return how long it should still take until a key is loaded."""
-    generation = draft.live(key)
+def _load_s(draft: Draft, key: InstanceKey, generation: Generation | None) -> float:
+    """Return how long it should still take until a key is loaded, and this is the generation that comes of it."""
     if generation is not None and generation.is_loaded:
         return 0.0
     is_running = generation is not None and generation.phase is not Phase.RESERVED

@@ -30,6 +30,7 @@ class Request:
     """A caller asks for a set of keys, until `deadline`; nothing of `spared` may be driven out for its sake.
 
     It asks for `tenants`: their quotas bound the load, and no other's that shares a key; if they are empty, everyone's.
+    The admissions that it is `under` end only after it, so it may use what these hold.
     """
 
     admission: int
@@ -37,6 +38,7 @@ class Request:
     deadline: float
     spared: tuple[InstanceKey, ...] = ()
     tenants: frozenset[str] = frozenset()
+    under: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,8 @@ class Admission:
     """A caller that waits for a set of keys. `generations` is None until the set's room is reserved.
 
     The instances of `spared` must not leave for its sake: it is to replace one of them. The quotas of `tenants` bound
-    its loads; if there are none, those of all that use its keys.
+    its loads; if there are none, those of all that use its keys. What the admissions hold that it is `under` it joins
+    even where that is claimed or must leave: they end only after it.
     """
 
     number: int
@@ -184,6 +185,7 @@ class Admission:
     generations: tuple[int, ...] | None = None
     spared: tuple[InstanceKey, ...] = ()
     tenants: frozenset[str] = frozenset()
+    under: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,13 @@ def _register(draft: Draft, event: signals.Register) -> None:
 
 def _request(draft: Draft, event: signals.Request) -> None:
     entry = Admission(
-        event.admission, event.keys, draft.now, event.deadline, spared=event.spared, tenants=event.tenants
+        event.admission,
+        event.keys,
+        draft.now,
+        event.deadline,
+        spared=event.spared,
+        tenants=event.tenants,
+        under=event.under,
     )
     draft.queue.append(entry)
     why = signals.Closed() if draft.closing else pressure.hopeless(draft, entry)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from lifecycle import signals
     from lifecycle.config import InstanceKey
+    from lifecycle.hold import Hold
     from lifecycle.keeper import Keeper
     from lifecycle.lease import LeaseBase
     from lifecycle.states import State
@@ -27,12 +28,14 @@ _MOST_LATE_LOOKS = 5  # once the time is up; then whoever waits goes without an 
 class Ticket:
     """A caller that waits: the lease to fill, or why it was not filled and the state in which that was decided.
 
-    `keys` are what its refs meant when it was last asked for, `spared` those that it may not drive out.
+    `keys` are what its refs meant when it was last asked for, `spared` those that it may not drive out; `holds` are
+    around what asks.
     """
 
     lease: LeaseBase
     done: threading.Event
     keys: tuple[InstanceKey, ...]
+    holds: tuple[Hold, ...] = ()
     number: int = 0
     spared: tuple[InstanceKey, ...] = ()
     refusal: tuple[signals.Why, State] | BaseException | None = None
@@ -53,10 +56,15 @@ class Wait:
         lease.timeout_s = check_seconds("timeout_s", lease.timeout_s)
         self._keeper = keeper
         self._clock = clock
-        self._ticket = Ticket(lease, done, keys=lease.keys)
+        self._ticket = Ticket(lease, done, keys=lease.keys, holds=lease.holds)
         self._since = clock()
         self._deadline = self._since + lease.timeout_s
         self._late_looks = 0
+
+    @property
+    def number(self) -> int:
+        """Return the number of the request; 0 until the keeper has seen it."""
+        return self._ticket.number
 
     def begin(self) -> None:
         """Send the request."""

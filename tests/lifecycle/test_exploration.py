@@ -27,6 +27,15 @@ SCENARIOS = {
     "sets that overlap": Scenario(
         {"A": 1, "B": 1, "C": 1}, 2, (("AB", 2.0), ("BC", 2.0), ("CA", 2.0)), failures=1, cancels=1, again=1
     ),
+    "a block within a hold": Scenario(
+        {"A": 1, "B": 1, "C": 1}, 2, (("AB", 2.0), ("A", 2.0), ("C", 2.0)), under={1: 0}, failures=1, cancels=1, again=1
+    ),
+    "a block within a hold, and orders": Scenario(
+        {"A": 1, "B": 1}, 1, (("A", 2.0), ("A", 2.0), ("B", 2.0)), under={1: 0}, orders=("unload A",), clock_steps=1
+    ),
+    "a swap under a hold": Scenario(
+        {"A": 1, "X": 1}, 1, (("A", 2.0), ("A", 2.0)), under={1: 0}, swaps=(("A>>X", 2.0),), cancels=1, again=1
+    ),
     "sets and the clock": Scenario({"A": 1, "B": 1, "C": 1}, 2, (("AB", 2.0), ("BC", 2.0), ("A", 1.0)), clock_steps=1),
     "overtaking": Scenario(
         {"A": 2, "B": 1, "C": 3}, 4, (("A", 2.0), ("C", 2.0), ("B", 2.0)), cancels=1, max_parallel_loads=1, again=1

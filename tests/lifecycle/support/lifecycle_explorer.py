@@ -69,7 +69,7 @@ def cooperative_moves(scenario: Scenario, world: World) -> Iterator[World]:
         if caller.swap:
             if caller.held or caller.ending:
                 yield from swap_moves(scenario, world, index, None)
-        elif caller.held:
+        elif caller.held and not any(inner.under == index and inner.admission for inner in world.callers):
             yield release(world, index)
     if world.mail:
         yield happen(replace(world, mail=False), signals.Tick())

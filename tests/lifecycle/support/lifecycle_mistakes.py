@@ -63,6 +63,10 @@ def bytes_never_come_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Draft, "remove", lambda self, generation: self.put(generation, job=None))
 
 
+def what_is_held_is_not_lent(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Draft, "joined", lambda self, _admission, key: self.live(key))
+
+
 def measured_size_is_ignored(patch: pytest.MonkeyPatch) -> None:
     loaded = transitions._loaded
     patch.setattr(

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from lifecycle_world import Caller
 
+    from lifecycle.states import Generation
+
 
 @dataclass
 class Report:
@@ -86,7 +88,7 @@ def order_input(order: str, now: float) -> signals.Input:
 
 def caller_moves(world: World, index: int, report: Report | None) -> Iterator[World]:
     """Let a caller ask (through the gate where all are open, and through the queue), give up, or return."""
-    state, caller = world.state, world.callers[index]
+    caller = world.callers[index]
     if caller.done:
         if world.again:
             yield change(replace(world, again=world.again - 1), index, done=False)
@@ -97,23 +99,37 @@ def caller_moves(world: World, index: int, report: Report | None) -> Iterator[Wo
         if world.cancels:
             gone = change(world, index, done=True, admission=0)
             yield happen(replace(gone, cancels=world.cancels - 1), signals.Cancel(caller.admission), report=report)
-    else:
-        keys = world.keys(caller)
-        if len(keys) > 1:
-            try_gates(world, caller)
-        gates = [g.number for k in keys for g in state.generations.values() if g.key == k and g.is_open]
-        if len(gates) == len(keys):
-            seen = [
-                (
-                    n,
-                    state.generations[n].refs + 1,
-                    state.generations[n].last_used,
-                    state.generations[n].hits + scenario_hits(state),
-                )
-                for n in gates
-            ]
-            yield change(replace(world, state=observe(state, seen)), index, held=tuple(gates))
+    elif caller.under is None or world.callers[caller.under].held or world.callers[caller.under].admission:
+        yield from asking_moves(world, index, report)
+
+
+def asking_moves(world: World, index: int, report: Report | None) -> Iterator[World]:
+    """Let a caller ask: through the gate where all are open, of the block that it is in, or through the queue."""
+    state, caller = world.state, world.callers[index]
+    keys = world.keys(caller)
+    if len(keys) > 1:
+        try_gates(world, caller)
+    gates = tuple(g for k in keys for g in state.generations.values() if g.key == k and g.is_open)
+    if len(gates) == len(keys):
+        yield hit(world, index, gates)
+    loans = () if caller.under is None else lent(world, caller)
+    if loans and len(gates) < len(keys):
+        yield hit(world, index, loans)
+    if not loans:
         yield ask(world, index, report)
+
+
+def hit(world: World, index: int, taken: tuple[Generation, ...]) -> World:
+    """Let a caller take leases without a step; the state learns of it as the keeper does."""
+    seen = [(g.number, g.refs + 1, g.last_used, g.hits + scenario_hits(world.state)) for g in taken]
+    return change(replace(world, state=observe(world.state, seen)), index, held=tuple(g.number for g in taken))
+
+
+def lent(world: World, caller: Caller) -> tuple[Generation, ...]:
+    """Return the generations that a caller may borrow of the one around it: all that it wants, or none."""
+    held = [world.state.generations[number] for number in world.callers[caller.under].held]
+    loans = tuple(g for k in world.keys(caller) for g in held if g.key == k)
+    return loans if len(loans) == len(world.keys(caller)) else ()
 
 
 def scenario_hits(state: State) -> int:
@@ -143,7 +159,10 @@ def ask(world: World, index: int, report: Report | None) -> World:
     state, caller = world.state, world.callers[index]
     number = 1 + max((e.number for e in state.queue), default=0)
     asking = frozenset(caller.tenant)
-    request = signals.Request(number, world.keys(caller), state.now + caller.timeout, world.spared(caller), asking)
+    under = () if caller.under is None else (world.callers[caller.under].admission,)
+    request = signals.Request(
+        number, world.keys(caller), state.now + caller.timeout, world.spared(caller), asking, under
+    )
     return happen(change(world, index, admission=number), request, report=report)
 
 

@@ -40,6 +40,7 @@ CROWDED = Scenario({"A": 1, "B": 1, "C": 1}, 2, (("A", 2.0), ("B", 2.0), ("C", 2
 MEASURED = Scenario({"A": 1, "B": 1}, 2, (("A", 2.0), ("B", 2.0)), measured={"A": 2})
 ORDERED = Scenario({"A": 1}, 2, (("A", 2.0), ("A", 2.0)), failures=1, orders=("unload A",))
 
+HELD = Scenario({"A": 1, "B": 1, "C": 1}, 2, (("AB", 2.0), ("A", 2.0), ("C", 2.0)), under={1: 0})
 SHRUNK = Scenario({"A": 1, "B": 1}, 2, (("A", 2.0), ("B", 2.0)), orders=("budget 1",))
 RATIONED = Scenario(
     {"A": 1, "B": 1, "C": 1},
@@ -289,6 +290,7 @@ SWITCHES: list[tuple[Switch, Check, str]] = [
     (mistakes.stuck_unload_blocks_for_good, walk(ORDERED), "14"),
     (mistakes.overdue_jobs_are_waited_for, walk(TIMED), "14"),
     (mistakes.callers_wait_for_ever, walk(TIMED), "14"),
+    (mistakes.what_is_held_is_not_lent, walk(HELD), "14"),
     (mistakes.closing_refuses_nobody, walk(CLOSED), "15"),
     (mistakes.closing_unloads_nothing, walk(CLOSED), "15"),
     (mistakes.priority_is_not_used, check_priority, ""),

@@ -42,6 +42,7 @@ class Scenario:
     shared: dict[str, str] = field(default_factory=dict)
     swaps: tuple[tuple[str, float], ...] = ()
     owners: dict[str, str] = field(default_factory=dict)  # letters of the tenants that use a key
+    under: dict[int, int] = field(default_factory=dict)  # a caller's block lies within another's, who holds its models
     asking: str = ""  # letters of the tenants that the callers ask for, one for each; nothing: nobody says
     tenants: dict[str, Tenant] = field(default_factory=dict)
     orders: tuple[str, ...] = ()  # "unload A", "unload-now A", "prefetch AB", "budget 1", "quota t1", "close"
@@ -67,7 +68,10 @@ class Scenario:
         for tenant, settings in self.tenants.items():
             state, _ = step(state, signals.SetTenant(tenant, settings), 0.0)
         asking = (*self.asking, *[""] * len(self.callers))
-        callers = [Caller(names, timeout, tenant=asking[n]) for n, (names, timeout) in enumerate(self.callers)]
+        callers = [
+            Caller(names, timeout, tenant=asking[n], under=self.under.get(n))
+            for n, (names, timeout) in enumerate(self.callers)
+        ]
         callers += [Caller(swap[0], timeout, swap=swap[-1], drain=">>" in swap) for swap, timeout in self.swaps]
         return World(
             state, jobs, jobs, tuple(callers), tuple(sorted(names.items())),
@@ -85,7 +89,8 @@ class Caller:
     """One caller: first idle, then waiting (`admission`) or holding (`held`), then done.
 
     One with a `swap` wants that key for its name: `turn` is its place among the swaps once it is begun,
-    `ending` says that it is over but for the mail that says so, and `met` that the name was let mean the key.
+    `ending` says that it is over but for the mail that says so, and `met` that the name was let mean the key. One that
+    is `under` another asks within that one's block.
     """
 
     names: str
@@ -99,6 +104,7 @@ class Caller:
     ending: bool = False
     met: bool = False
     tenant: str = ""
+    under: int | None = None
 
     @property
     def is_swapping(self) -> bool:
@@ -160,6 +166,7 @@ class World:
                 e.deadline - now,
                 e.deadline > e.since,
                 e.generations and tuple(number[g] for g in e.generations),
+                tuple(ticket[n] for n in e.under if n in ticket),
             )
             for e in state.queue
         )
