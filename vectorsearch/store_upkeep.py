@@ -39,9 +39,20 @@ def check_tenants(
             part = check(tenants.get(tenant.name), _shifted(progress, found.documents))
         except VectorSearchError as exc:
             part = Verification(0, 0, (Fault("file", str(exc), mendable=False),))
-        faults = (replace(fault, part=f"tenant {tenant.name}, {fault.part}") for fault in part.faults)
-        found = Verification(found.documents + part.documents, found.vectors + part.vectors, (*found.faults, *faults))
+        found = _with_tenant(found, tenant.name, part)
     return replace(found, faults=(*found.faults, *tenants.faults()))
+
+
+def _with_tenant(found: Verification, name: str, part: Verification) -> Verification:
+    """Return both together; what is of the tenant says so."""
+    whose = f"tenant {name}, "
+    return Verification(
+        found.documents + part.documents,
+        found.vectors + part.vectors,
+        (*found.faults, *(replace(fault, part=whose + fault.part) for fault in part.faults)),
+        (*found.restored, *(whose + what for what in part.restored)),
+        (*found.absent, *(whose + what for what in part.absent)),
+    )
 
 
 def compact_tenants(gained: Compaction, tenants: Tenants | None, folder: Path) -> Compaction:

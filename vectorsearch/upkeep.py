@@ -32,17 +32,23 @@ if TYPE_CHECKING:
 
 _CHECKED_VECTORS = 100
 _SHOWN_ROWS = 5
+_ABSENT = "the index has no files (deleted, or not made yet): the next search or `repair` builds it from the documents"
 _SAME = 0.999  # cosine; that of a vector with itself is 1 but for rounding
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was looked at, every fault that was found, and what a repair restored, in words."""
+    """What was looked at, every fault that was found, and in words what a repair restored.
+
+    `absent` is what isn't there and is no fault, since it is made again from the documents: an index without files,
+    which were deleted, or which nobody has needed yet.
+    """
 
     documents: int
     vectors: int
     faults: tuple[Fault, ...]
     restored: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -115,12 +121,15 @@ class Upkeep:
             if progress is not None:
                 progress(done, max(done, documents))
 
+        lacking = [part for part, keeper in self._keepers() if keeper.lacks_files()]  # before a search makes them
         faults = find_faults(self.store, advance)
         for part, keeper in self._keepers():
             faults += [Fault(part, message, mendable=True) for message in keeper.faults()]
         if not any(fault.part in ("file", "documents") for fault in faults):  # else the indexes follow what is wrong
             faults += [Fault("lexical", message, mendable=True) for message in self._lexical_faults()]
             faults += [Fault("dense", message, mendable=True) for message in self._dense_faults()]
+            absent = tuple(f"{part}: {_ABSENT}" for part in lacking if self._keeper(part).current().keeps_files)
+            return Verification(documents, vectors, tuple(faults), absent=absent)
         return Verification(documents, vectors, tuple(faults))
 
     def repair(self, progress: Progress | None = None) -> Verification:
@@ -137,9 +146,14 @@ class Upkeep:
         for fault in find_faults(self.store, lambda _: None):
             if fault.part == "file":
                 raise DamagedDatabase(f"{fault}: restore {str(self.store.folder)!r} from a snapshot")
+        wrong = {part: keeper.faults() for part, keeper in self._keepers()}  # mending makes all of another history
+        lacking = {part: keeper.lacks_files() for part, keeper in self._keepers()}
         restored = mend(self.store, lambda rows: self.dense.opened().kept(rows) if rows else {})
-        for _, keeper in self._keepers():
+        for part, keeper in self._keepers():
             keeper.rebuild()
+            if wrong[part] or (lacking[part] and keeper.current().keeps_files):
+                why = "; ".join(wrong[part]) or "its files were not there"
+                restored += (f"the {part} index is built again from the documents: {why}",)
         return replace(self.verify(progress), restored=restored)
 
     def compact(self) -> Compaction:
@@ -194,6 +208,9 @@ class Upkeep:
 
     def _keepers(self) -> tuple[tuple[str, Keeper[Any]], ...]:
         return (("lexical", self.lexical), ("dense", self.dense))
+
+    def _keeper(self, part: str) -> Keeper[Any]:
+        return dict(self._keepers())[part]
 
     def _lexical_faults(self) -> Iterator[str]:
         index = self.lexical.current()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+import vectorsearch as vs
 from vectorsearch.collection import Collection, CollectionSettings
 from vectorsearch.storage.errors import DamagedDatabase
 from vectorsearch.types import Document
@@ -163,3 +164,26 @@ def test_a_clear_error_comes_when_the_database_itself_is_damaged(pristine: Path,
         Collection.open(tmp_path / "db") as damaged,
     ):
         list(damaged.iter())
+
+
+def test_what_is_gone_is_told_and_made_again_when_a_tenants_index_files_were_deleted(tmp_path: Path) -> None:
+    """D1: folder, manifest or one file: `verify` names each, a tenant's too; `repair` says what it made again."""
+    rows = [{"id": f"d{i}", "text": f"apple n{i}", "vector": [float(i), 1.0, 2.0]} for i in range(20)]
+    with vs.open(tmp_path / "db", embed=None, rerank=None, dense_index="Flat") as db:
+        for database in (db, db.tenant("acme", dense_index="Flat")):
+            database.add(rows)
+            database.refresh()
+    shutil.rmtree(tmp_path / "db" / "tenants" / "acme" / "lexical")
+    (tmp_path / "db" / "dense" / "manifest").unlink()
+    next((tmp_path / "db" / "lexical").glob("*/*.store")).unlink()
+    with vs.open(tmp_path / "db", embed=None, rerank=None, dense_index="Flat", read_only=True) as db:
+        found = db.verify()
+    assert [told.partition(":")[0] for told in found.absent] == ["dense", "tenant acme, lexical"]
+    (fault,) = found.faults
+    assert (fault.part, fault.mendable) == ("lexical", True)
+    assert "can't be read (No such file or directory)" in fault.message
+    with vs.open(tmp_path / "db", embed=None, rerank=None, dense_index="Flat") as db:
+        mended = db.repair()
+        assert (mended.ok, mended.absent, db.verify().absent) == (True, (), ())
+        made = [told.partition(" is built again")[0] for told in mended.restored]
+        assert made == ["the lexical index", "the dense index", "tenant acme, the lexical index"]

@@ -1,4 +1,4 @@
-"""Every file of a store with tenants and registered models: put back from before, another's, cut, emptied, deleted."""
+"""Every file of a store with tenants and registered models: of before, another's, cut, emptied, gone, a bit flipped."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import pytest
 import vectorsearch as vs
 from tests.vectorsearch.biased_models import BiasedBackend, write_model
 from vectorsearch.errors import VectorSearchError
+from vectorsearch.storage import manifest
+from vectorsearch.storage.schema import FILE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-HARMS = ("older", "other", "cut", "emptied", "deleted")
+HARMS = ("older", "other", "cut", "emptied", "deleted", "flipped")
 TENANTS = ("", "acme", "globex")
 # What nobody reads when a database is opened: the lock's text, Tantivy's locks, and what SQLite makes for itself.
 _UNREAD = ("writer.lock", ".lock", "-shm", "top.json", "top.watch")
@@ -86,30 +88,49 @@ def harm(states: Path, folder: Path, name: str, how: str) -> bool:
         path.write_bytes((before or b"")[: len(before or b"") // 2])
     elif how == "emptied":
         path.write_bytes(b"")
+    elif how == "flipped":
+        middle = len(before or b"") // 2
+        path.write_bytes(bytes(byte ^ (at == middle) for at, byte in enumerate(before or b"")))
     else:
         path.unlink()
     return before != (path.read_bytes() if path.exists() else None)
 
 
-def check(folder: Path, harmed: str) -> None:
-    """Whatever is answered is what the documents that are there say; all else is refused; verifying finds it."""
-    faults: list[str] = []
+def check(folder: Path, harms: list[tuple[str, str]]) -> None:
+    """Whatever is answered is what the documents that are there say; all else is refused; verifying finds it.
+
+    A bit that was flipped in a document changes what is stored: then it is enough that verifying finds it. And no
+    model's file goes because another file isn't what it was.
+    """
+    harmed, faults, absent = f"{harms}", list[str](), tuple[str, ...]()
+    models = {path for path in (folder / "models").rglob("*") if path.is_file()}
     try:
         with open_store(folder, read_only=True) as db:
-            faults = [str(fault) for fault in db.verify().faults]
+            found = db.verify()
+            faults, absent = [str(fault) for fault in found.faults], found.absent
     except VectorSearchError as exc:
         faults = [str(exc)]
+    if any(how == "deleted" and name.split("/")[-2:-1] in (["lexical"], ["dense"]) for name, how in harms):
+        assert faults or absent, harmed
+    in_place = any(how == "flipped" and name.endswith(FILE_NAME) for name, how in harms)
     refused = False
     try:
         with open_store(folder) as db:
             for name in TENANTS:
                 try:
-                    ask(db.tenant(name) if name else db)
+                    database = db.tenant(name) if name else db
+                    ask(database)
+                    database.add(rows(range(100, 110)))  # what was of later changes has their numbers now
+                    ask(database)
                 except VectorSearchError:
                     refused = True
+                except AssertionError:
+                    assert in_place, harmed
+                    assert faults, harmed
     except VectorSearchError:
         refused = True
     assert faults or not refused, harmed
+    assert models <= {path for path in (folder / "models").rglob("*") if path.is_file()}, harmed
 
 
 def ask(db: vs.Database) -> None:
@@ -132,12 +153,30 @@ def test_answers_are_right_or_refused_when_one_file_is_not_what_it_was(states: P
     """D1, D2: one file of each kind, each harm, as `make test-deep` does with every file."""
     seen: set[tuple[str, str]] = set()
     for name, how in cases(states):
-        kind = "/".join(part.rpartition(".")[2] for part in name.split("/")[-2:])
-        if (kind, how) in seen or name.startswith("tenants/globex"):
-            continue
-        seen.add((kind, how))
-        if how in ("older", "deleted") or name.endswith(".sqlite"):
+        kind = name if name.endswith(FILE_NAME) else name.rpartition("/")[2].rpartition(".")[2]
+        told = ("older", "deleted", "flipped") if name.endswith((".sqlite", "manifest")) else ("deleted",)
+        if how in told and (kind, how) not in seen and not name.startswith("tenants/globex"):
+            seen.add((kind, how))
             _try(states, tmp_path / "tried", [(name, how)])
+
+
+def test_the_check_notices_when_nothing_asks_of_which_history_a_file_is(
+    states: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A positive control: without the comparison of histories, documents of before beside a newer index are wrong."""
+    monkeypatch.setattr(manifest, "_stray", lambda *_: "")
+    with pytest.raises(AssertionError):
+        _try(states, tmp_path / "tried", [(FILE_NAME, "older")])
+
+
+def test_the_check_notices_when_a_files_digest_is_not_compared(
+    states: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A positive control: without the comparison of digests, another database's vectors are found in place of ours."""
+    monkeypatch.setattr(manifest, "_difference", lambda *_: None)
+    names = [name for name in files(states / "db") if name.startswith("dense/") and not name.endswith("manifest")]
+    with pytest.raises(AssertionError):
+        _try(states, tmp_path / "tried", [(name, "other") for name in names])
 
 
 @pytest.mark.deep
@@ -161,6 +200,6 @@ def _try(states: Path, folder: Path, harms: list[tuple[str, str]]) -> None:
     try:
         changed = [harm(states, folder, name, how) for name, how in harms]
         if any(changed):
-            check(folder, f"{harms}")
+            check(folder, harms)
     finally:
         shutil.rmtree(folder)

@@ -39,6 +39,10 @@ class DerivedIndex(Protocol):
         Without `build`, whatever takes long and can be done beside searches is left out: see `BuildsAside`.
         """
 
+    @property
+    def keeps_files(self) -> bool:
+        """Tell whether there are to be files of what it holds now, if it is given a folder."""
+
     def save(self, *, durable: bool) -> None:
         """Write what a later opening can start from, if there is enough new to be worth it."""
 

@@ -147,6 +147,11 @@ class ExactIndex:
         """Return none: all come from the store."""
         return {}
 
+    @property
+    def keeps_files(self) -> bool:
+        """Return False: the store has everything."""
+        return False
+
     def save(self, *, durable: bool) -> None:
         """Do nothing: the store's own vectors are read on opening."""
 

@@ -161,6 +161,11 @@ class FaissIndex:
         wanted = np.array(sorted(rows), np.int64)
         return {int(base.rows[at]): base.matrix[at].copy() for at in positions_of(base.rows, wanted)}
 
+    @property
+    def keeps_files(self) -> bool:
+        """Tell whether there is a base or should be one: a few vectors are read from the store."""
+        return self._built is not None or self.pending
+
     def save(self, *, durable: bool) -> None:
         """Write the base, if it is another than the one on disk."""
         if self._folder is None or not self._writable or self._built is None:

@@ -122,6 +122,11 @@ class Keeper(Generic[I]):
             folder = self._folder
             return [] if folder is None or not folder.exists() else manifest.faults(folder / manifest.NAME, self._store)
 
+    def lacks_files(self) -> bool:
+        """Tell whether there are no files on disk to begin from: not made yet, or deleted."""
+        with self._without_builder():
+            return self._folder is not None and not (self._folder / manifest.NAME).exists()
+
     def info(self) -> dict[str, object]:
         """Return what the index says of itself; an index that was not used yet isn't opened for it."""
         index = self._index

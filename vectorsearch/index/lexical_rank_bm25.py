@@ -132,6 +132,11 @@ class RankBM25Index:
         """Return the number of live rows for which the condition holds."""
         return len(self.rows_where(condition))
 
+    @property
+    def keeps_files(self) -> bool:
+        """Return False: the store has everything."""
+        return False
+
     def save(self, *, durable: bool) -> None:
         """Do nothing: the store's texts are read on opening."""
 

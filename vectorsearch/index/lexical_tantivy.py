@@ -277,6 +277,11 @@ class TantivyIndex:
             found -= int(state.searcher.search(_all_of([wanted, gone]), limit=1, count=True).count)
         return found + len(state.tail.rows_where(condition))
 
+    @property
+    def keeps_files(self) -> bool:
+        """Tell whether it has seen a change."""
+        return self.seq > 0
+
     def save(self, *, durable: bool) -> None:
         """Vouch for the files on disk as they are now."""
         state, folder = self._state, self._folder

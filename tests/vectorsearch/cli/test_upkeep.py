@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -26,7 +27,40 @@ def test_no_fault_is_told_when_a_database_is_sound(run: Callable, db: Path) -> N
         "documents": 4,
         "vectors": 0,
         "faults": [],
+        "restored": [],
+        "absent": [],
     }
+
+
+def test_deleted_index_files_are_told_and_made_again_when_a_database_is_verified_and_repaired(
+    run: Callable, db: Path
+) -> None:
+    """D1: `verify` warns of an index without files, nothing being lost; `repair` says that it built it again."""
+    assert (db / "lexical").is_dir()
+    shutil.rmtree(db / "lexical")
+    done = run("verify", "--db", db)
+    assert (done.exit_code, done.stdout.strip()) == (0, "no fault in 4 documents, 0 vectors")
+    assert "lexical: the index has no files" in " ".join(done.stderr.split())
+    assert not (db / "lexical").exists()  # verifying changes nothing
+    assert len(run("verify", "--db", db, "--json").json["absent"]) == 1
+    mended = run("repair", "--db", db, "--json").json
+    assert mended["restored"] == ["the lexical index is built again from the documents: its files were not there"]
+    assert (mended["ok"], mended["absent"]) == (True, [])
+    assert run("verify", "--db", db, "--json").json["absent"] == []
+
+
+def test_what_was_restored_is_told_apart_from_what_was_not_when_a_database_is_repaired(run: Callable, db: Path) -> None:
+    """D3: `repair` lists the flipped bit that it set right on standard output, the lost text as an error, exit 1."""
+    with closing(sqlite3.connect(db / FILE_NAME)) as conn, conn:
+        ids = [doc_id for (doc_id,) in conn.execute("SELECT id FROM documents ORDER BY row")]
+        text = conn.execute("SELECT text FROM documents WHERE id = ?", (ids[0],)).fetchone()[0]
+        flipped = chr(ord(text[0]) ^ 1) + text[1:]
+        conn.execute("UPDATE documents SET text = ? WHERE id = ?", (flipped, ids[0]))
+        conn.execute("UPDATE documents SET text = 'lost' WHERE id = ?", (ids[1],))
+    done = run("repair", "--db", db)
+    assert done.exit_code == 1
+    assert f"id '{ids[0]}' is restored" in done.stdout
+    assert f"id '{ids[1]}' was damaged beyond repair: upsert it again" in " ".join(done.stderr.split())
 
 
 def test_faults_are_told_and_mended_when_a_database_is_damaged(run: Callable, db: Path) -> None:
