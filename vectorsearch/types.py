@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, time
+from decimal import Decimal
+from enum import Enum
 from typing import TYPE_CHECKING, Literal, TypeAlias
+from uuid import UUID
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 Scalar = str | int | float | bool | None
-MetadataValue: TypeAlias = "Scalar | Sequence[MetadataValue] | Mapping[str, MetadataValue]"
+Storable = date | time | Decimal | UUID | Enum  # as `stored_values` tells
+MetadataValue: TypeAlias = "Scalar | Storable | Sequence[MetadataValue] | Mapping[str, MetadataValue]"
 Metadata = Mapping[str, MetadataValue]
-FilterValue: TypeAlias = "Scalar | Sequence[FilterValue] | Mapping[str, FilterValue]"
+FilterValue: TypeAlias = "Scalar | Storable | Sequence[FilterValue] | Mapping[str, FilterValue]"
 Filter = Mapping[str, FilterValue]  # see `index.filters.parse_filter`
 Mode = Literal["auto", "hybrid", "dense", "lexical"]
 ScoreKind = Literal["dense", "lexical", "fused", "rerank", "blend"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
@@ -29,9 +30,10 @@ def test_only_matching_metadata_is_found_when_there_is_a_condition(lexical: Any)
 def _value(rng: random.Random) -> Any:
     """Give a metadata value of any kind: lists, long strings and integers beyond a float64 among them."""
     text = "".join(rng.choice("ab\n\x00é.*🙂") for _ in range(rng.randrange(5)))
+    moment = rng.choice(["2020-01-01", "2020-01-01T01:00:00+01:00", "2020-01-02T00:00:00.000000Z", "2020-13-01"])
     long = "".join(rng.choice("abc") for _ in range(rng.randrange(150, 900)))
     number = rng.choice([rng.randrange(-5, 5), rng.uniform(-2, 2), 2**53 + 1, -(2**70), 10**400])
-    scalar = rng.choice([None, rng.random() < 0.5, number, text, long])
+    scalar = rng.choice([None, rng.random() < 0.5, number, text, long, moment])
     return scalar if rng.random() < 0.8 else [scalar, number]
 
 
@@ -53,6 +55,11 @@ CONDITIONS = [
     {"x": {"$contains": "🙂" * 100}},
     {"🙂" * 16: {"$contains": "🙂" * 100}},
     {"🙂" * 16: {"$lt": "🙂" * 100}},
+    {"x": datetime(2020, 1, 1, tzinfo=UTC)},
+    {"x": {"$gte": date(2020, 1, 1), "$lt": {"$date": "2020-01-02"}}},
+    {"x": {"$gt": date(2020, 1, 1)}},
+    {"x": {"$lte": "2020-01-01"}},
+    {"x": {"$contains": date(2020, 1, 1)}},
     {"x": {"$in": [1, None, "a"]}},
     {"x": {"$in": []}},
     {"x": {"$nin": []}},

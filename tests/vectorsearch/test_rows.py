@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -262,3 +264,53 @@ def test_table_is_refused_when_a_column_is_there_twice(db: vs.Database, kind: st
     with pytest.raises(InvalidInput, match="more than one column 'text'"):
         db.add(table)
     assert db.count() == 0
+
+
+@pytest.mark.parametrize("shape", ["table", "parquet frame", "arrow frame", "dictionaries"])
+def test_lists_dates_and_decimals_are_found_when_a_table_brings_them(db: vs.Database, shape: str) -> None:
+    """S4: whatever holds them, lists are lists, and filters find dates and decimals by Python's own values."""
+    pa, pd = pytest.importorskip("pyarrow"), pytest.importorskip("pandas")
+    noon = datetime(2020, 1, 31, 12, tzinfo=UTC)
+    columns = {
+        "tags": pa.array([["x", "y"], []]),
+        "nested": pa.array([[[1, 2], [3]], None]),
+        "day": pa.array([date(2020, 1, 31), None]),
+        "days": pa.array([[date(2020, 1, 31)], None]),
+        "at": pa.array([noon, None], pa.timestamp("ns", tz="Asia/Kathmandu")),
+        "price": pa.array([Decimal("19.99"), None]),
+    }
+    table = pa.table({"id": ["a", "b"], "text": ["apple", "apple"], **columns})
+    if shape.endswith("frame"):
+        pq = pytest.importorskip("pyarrow.parquet")
+        pq.write_table(table, file := pa.BufferOutputStream())
+        kinds = {"dtype_backend": "pyarrow"} if shape == "arrow frame" else {}
+        db.add(pd.read_parquet(pa.BufferReader(file.getvalue()), **kinds))
+    else:
+        db.add(table if shape == "table" else table.to_pylist())
+    assert next(iter(db.iter())).metadata == {
+        "tags": ["x", "y"],
+        "nested": [[1, 2], [3]],
+        "day": "2020-01-31",
+        "days": ["2020-01-31"],
+        "at": "2020-01-31T12:00:00.000000Z",
+        "price": 19.99,
+    }
+    for wanted in (
+        {"tags": "y"},
+        {"day": {"$gte": date(2020, 1, 31), "$lt": noon}},
+        {"days": date(2020, 1, 31)},
+        {"at": noon.astimezone(timezone(timedelta(hours=-8)))},
+        {"at": {"$gt": date(2020, 1, 31)}},
+        {"price": {"$lte": Decimal("19.99")}},
+    ):
+        assert [hit.id for hit in db.search("apple", filter=wanted)] == ["a"], wanted
+
+
+def test_nothing_of_a_batch_is_stored_when_a_value_has_no_form(db: vs.Database) -> None:
+    """S4: the error names row, id, key and type, and the batch can be given again once it is mended."""
+    rows = [{"id": "a", "text": "apple"}, {"id": "b", "text": "apple", "raw": b"\x00"}]
+    with pytest.raises(InvalidInput, match=r"row 1, id 'b': metadata 'raw': .*, a bytes, .* decode it"):
+        db.add(rows)
+    assert db.count() == 0
+    rows[1]["raw"] = "00"
+    assert db.add(rows) == 2

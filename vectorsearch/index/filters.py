@@ -10,12 +10,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from backends.errors import InvalidInput
 from vectorsearch.index.metadata_terms import is_scalar, prefix, sortable_number, value_term
+from vectorsearch.stored_values import moment, moment_in, plain_scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +31,7 @@ _DEEPEST = 20  # levels of $and, $or and $not
 _COMPARED = 100
 
 
+MOMENT = "$date"  # {"$date": "2020-01-31"} is in JSON what a date or datetime is in Python
 _PLAIN = frozenset({str, int, float, bool, type(None)})  # a list of values may be long, and most are of these
 
 
@@ -88,6 +91,9 @@ def parse_filter(wanted: Filter | None) -> Condition | None:
     must hold: `$eq $ne $gt $gte $lt $lte $in $nin $exists $contains $not`. `$and`, `$or` take a list of filters, `$not`
     one. A list matches if any of its elements does. `$ne`, `$nin` and `$not` also match a document without the field.
     Numbers are compared with numbers and strings with strings, by code point; a bound is no integer beyond float64.
+    A date or datetime, or `{"$date": "2020-01-31"}`, is a moment: it is compared with every stored date, datetime or
+    text that is nothing but one by ISO 8601, in whatever zone; a date is when it begins in UTC, and without a zone a
+    time is in UTC. Decimals, UUIDs and the like are asked for as they are stored: see `stored_values`.
     `$contains` finds a text in a string, or an element that equals the value in a list.
 
     Raises:
@@ -107,7 +113,7 @@ def checked_filter(wanted: Filter) -> dict[str, Any]:
 
 
 def plain_filter(wanted: Filter) -> dict[str, Any]:
-    """Return a copy in plain values; NumPy's scalars become Python's, as in stored metadata.
+    """Return a copy in plain values, as in stored metadata; a date or datetime becomes `{"$date": …}`.
 
     Raises:
         InvalidInput: no mapping.
@@ -163,8 +169,8 @@ def _is_beyond(condition: Beyond, value: str) -> bool:
 
 
 def _plain(value: Any, depth: int) -> Any:  # noqa: ANN401 -- whatever the caller gave
-    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.ndim):
-        return value.item()
+    if not isinstance(value, Mapping | list | np.ndarray) or (isinstance(value, np.ndarray) and not value.ndim):
+        value = _plain_scalar(value)
     if depth < 0:
         raise InvalidInput(f"the filter is nested deeper than {_DEEPEST} levels: state it more simply")
     if isinstance(value, Mapping):
@@ -172,6 +178,16 @@ def _plain(value: Any, depth: int) -> Any:  # noqa: ANN401 -- whatever the calle
     if isinstance(value, Sequence | set | frozenset | np.ndarray) and not isinstance(value, str | bytes):
         return [element if type(element) in _PLAIN else _plain(element, depth - 1) for element in value]
     return value
+
+
+def _plain_scalar(value: Any) -> Any:  # noqa: ANN401 -- as above
+    """Return a value as documents store it; a date or datetime as a moment, which is asked for as such."""
+    try:
+        plain = plain_scalar(value[()] if isinstance(value, np.ndarray) else value)
+        return {MOMENT: moment(plain)} if isinstance(plain, date) else plain
+    except ValueError as exc:
+        what = f"{value!r}, a {type(value).__name__}"
+        raise InvalidInput(f"the filter has {what}, which can't be compared: {exc}") from exc
 
 
 def _filter(wanted: object) -> Condition:
@@ -204,7 +220,7 @@ def _part(operator: str, wanted: object) -> Condition:
 
 def _field(name: str, asked: object) -> Condition:
     _require_unicode(name, name)
-    if not isinstance(asked, dict):
+    if not isinstance(asked, dict) or MOMENT in asked:
         return _OPERATORS["$eq"](name, asked)
     if not asked:
         raise InvalidInput(f"filter {name!r}: {asked!r} asks for nothing: give a value, or {{'$exists': True}}")
@@ -225,7 +241,20 @@ def _unknown(operator: object, known: tuple[str, ...], where: str) -> InvalidInp
     return InvalidInput(f"{where} has the unknown operator {operator!r}: {hint}")
 
 
+def _moment(name: str, value: dict[str, Any]) -> str:
+    stated = value.get(MOMENT)
+    text = moment_in(stated) if isinstance(stated, str) and len(value) == 1 else None
+    if text is None:
+        raise InvalidInput(
+            f"filter {name!r}: {value!r} is no moment: give a date or datetime, or {{{MOMENT!r}: '2020-01-31'}} with a "
+            "date or time by ISO 8601"
+        )
+    return text
+
+
 def _equal(name: str, value: object) -> str:
+    if isinstance(value, dict) and MOMENT in value:
+        return prefix(name, "d") + _moment(name, value)
     if isinstance(value, list):
         raise InvalidInput(f"filter {name!r}: {value!r} is a list: ask for one of several values with $in")
     if not is_scalar(value):
@@ -252,8 +281,10 @@ def _one_of(name: str, values: object) -> HasAny:
 
 
 def _beyond(name: str, bound: object, *, above: bool, or_equal: bool) -> Beyond:
+    if isinstance(bound, dict) and MOMENT in bound:
+        return Beyond((prefix(name, "d"),), _moment(name, bound), above, or_equal)
     if not isinstance(bound, str | int | float) or isinstance(bound, bool) or not is_scalar(bound):
-        raise InvalidInput(f"filter {name!r}: {bound!r} has no order: compare with a number or a string")
+        raise InvalidInput(f"filter {name!r}: {bound!r} has no order: compare with a number, a string or a date")
     if not isinstance(bound, str):
         try:
             float(bound)

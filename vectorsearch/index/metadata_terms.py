@@ -6,6 +6,7 @@ A term is a field's name, a letter for its kind, and a value whose order as text
     7:version l           … and holds a list        7:version s text     a string of up to 160 characters
     7:version z           … and is null             7:version t text#…   the beginning of a longer one, and its digest
     7:version b0, b1      a boolean                 7:version c text     a piece of a longer one
+    7:version d 2020-…Z   a string that is a date or time by ISO 8601, beside its own term: the moment, in UTC
 
 1 and 1.0 are the same value, as in Python; `True` is another than 1. A list has the terms of its elements.
 """
@@ -19,10 +20,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from vectorsearch.stored_values import moment_in
+
 if TYPE_CHECKING:
     from vectorsearch.types import Metadata
 
-TERMS_VERSION = 2  # raised whenever a document's terms change: indexes made with others are built again
+TERMS_VERSION = 3  # raised whenever a document's terms change: indexes made with others are built again
 LONGEST = 160  # characters of a string that a term holds whole; Tantivy drops terms above 65,530 bytes without a word
 _PIECE = 512  # characters; pieces overlap by LONGEST, so that a text of that length lies whole in one of them
 _SEARCHED = 4096  # characters of a long string that are cut into pieces
@@ -42,8 +45,11 @@ def metadata_terms(metadata: Metadata) -> list[str]:
             # What lies deeper, mappings and lists in lists, is kept with the document but can't be filtered on.
             if is_scalar(element):
                 terms.add(value_term(name, element))
-                if isinstance(element, str) and len(element) > LONGEST:
-                    terms.update(_pieces(name, element))
+                if isinstance(element, str):
+                    if len(element) > LONGEST:
+                        terms.update(_pieces(name, element))
+                    elif stated := moment_in(element):
+                        terms.add(prefix(name, "d") + stated)
     return sorted(terms)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from backends.errors import InvalidInput
 from vectorsearch.storage.errors import DimensionMismatch, DuplicateId, NonFiniteVector
+from vectorsearch.stored_values import refusal, stored_form
 from vectorsearch.types import Document
 
 if TYPE_CHECKING:
@@ -99,10 +100,10 @@ def content_digest(doc: Document) -> str:
 
 
 def encode_metadata(metadata: Metadata) -> str:
-    """Return metadata as canonical JSON: keys sorted, no spaces.
+    """Return metadata as canonical JSON: keys sorted, no spaces; dates and the like as in `stored_values`.
 
     Raises:
-        InvalidInput: a key that isn't a string, or a value that JSON can't hold.
+        InvalidInput: a key that isn't a string, or a value that has no form in it.
     """
     if not isinstance(metadata, Mapping):
         raise InvalidInput(f"metadata must be a mapping, not {type(metadata).__name__}")
@@ -198,18 +199,23 @@ def _vector_blob(number: int, doc: Document) -> bytes | None:
 
 def _plain(name: str, value: object) -> object:
     """Return a value as JSON holds it; only scalars and lists of scalars can be filtered on, the rest is kept."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        return [_plain(name, element) for element in value]
+    if not isinstance(value, Mapping | list | tuple):
+        try:
+            value = stored_form(value[()] if isinstance(value, np.ndarray) else value)
+        except ValueError as exc:
+            raise refusal(f"metadata {name!r}", value, str(exc)) from exc
     match value:
         case None | str() | bool() | int():
             return value
         case float() if math.isfinite(value):
             return value
-        case np.generic():
-            return _plain(name, value.item())
         case Mapping():
             return {_key(key): _plain(f"{name}.{key}", element) for key, element in value.items()}
-        case Sequence() if not isinstance(value, bytes | bytearray):
+        case Sequence() if not isinstance(value, bytes | bytearray | memoryview):
             return [_plain(name, element) for element in value]
-    raise InvalidInput(f"metadata {name!r}: {value!r} can't be stored: use text, a finite number, a boolean or None")
+    raise refusal(f"metadata {name!r}", value)
 
 
 def _key(key: object) -> str:
