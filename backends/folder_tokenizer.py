@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backends import folder_keys
+from backends import folder_keys, tokenizer_classes
 from backends.errors import InvalidModel
 from backends.folder_json import read_object
 
@@ -37,6 +37,14 @@ def check(folder: Path, tokenizer: str, vouched: Vouched) -> None:
     kind = str(settings.get("tokenizer_class") or config.get("tokenizer_class") or "").removesuffix("Fast")
     if not settings and not kind:
         return  # the folder has nothing beside tokenizer.json
+    _check_words(path, tokenizer, kind, vouched)
+    _check_class(path, tokenizer, vouched)
+
+
+def _check_words(path: Path, tokenizer: str, kind: str, vouched: Vouched) -> None:
+    """Refuse settings that contradict the steps of `tokenizer.json`."""
+    folder, settings = path.parent, read_object(path)
+    config = read_object(folder / "config.json")
     is_bert = kind in _BERT_CLASSES or (not kind and config.get("model_type") in _BERT_TYPES)
     if not is_bert and kind not in _OTHER_LOWERING and not settings.keys() & {"add_bos_token", "add_eos_token"}:
         return
@@ -61,6 +69,23 @@ def check(folder: Path, tokenizer: str, vouched: Vouched) -> None:
         says = settings.get(key, True if is_bert and key == "do_lower_case" else None)
         if says is not None and bool(says) != bool(does) and not vouched.accepts(key):
             raise folder_keys.refusal(path, key, says, f"contradicts {tokenizer}, by which texts are cut here")
+
+
+def _check_class(path: Path, tokenizer: str, vouched: Vouched) -> None:
+    """Refuse a class by which the reference would cut texts into other tokens than `tokenizer.json`."""
+    settings, file = read_object(path), read_object(path.parent / tokenizer)
+    kind = tokenizer_classes.class_of(settings, read_object(path.parent / "config.json"), file)
+    if not kind:
+        return
+    try:
+        text = tokenizer_classes.difference(kind, file, settings)
+        why = f"cuts the text {text[:60]!r} otherwise than {tokenizer}" if text else ""
+    except InvalidModel as exc:
+        why = f"can't be made of {tokenizer}: {exc}"
+    if why and not vouched.accepts("tokenizer_class"):
+        said = settings.get("tokenizer_class")
+        why = f"has the reference build a {kind} of the vocabulary, and that {why}"
+        raise folder_keys.refusal(path, "tokenizer_class", said, why)
 
 
 def canonical(folder: Path) -> dict[str, Any]:

@@ -44,8 +44,9 @@ def test_digest_is_another_when_anything_changes_that_is_read(
     make_folder: Any, file: str, values: dict[str, Any]
 ) -> None:
     """M14: the configuration is the model's too: a copy with one layer is another model."""
-    files = {"config.json": BERT, "tokenizer_config.json": {}, "sentence_bert_config.json": {}} | pooled("mean")
-    made = make_folder(files=files | {"config_sentence_transformers.json": {}})
+    files = {"config.json": BERT, "sentence_bert_config.json": {}, "config_sentence_transformers.json": {}}
+    files["tokenizer_config.json"] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    made = make_folder(files=files | pooled("mean"))
     before = catalogue.resolve(made).digest
     change(made / file, **values)
     assert catalogue.resolve(made).digest != before
