@@ -227,7 +227,11 @@ def _max_length(folder: Path, config: dict[str, Any], modules: Modules, vouched:
     path, settings = folder_modules.settings_of(folder, modules.transformer)
     folder_keys.check(path, settings, "sentence_bert_config.json", vouched)
     asked = whole(settings, "max_seq_length", path)
-    stated = read_object(folder / "tokenizer_config.json").get("model_max_length")
+    file = folder / "tokenizer_config.json"
+    tokenizer = read_object(file)
+    stated = tokenizer.get("model_max_length")
+    if not (isinstance(stated, float) and stated >= _NO_LIMIT):  # how tokenizers say that there is no limit
+        stated = whole(tokenizer, "model_max_length", file)
     return min((int(n) for n in (positions_of(config), asked, stated) if n and n < _NO_LIMIT), default=_MOST_TOKENS)
 
 

@@ -183,8 +183,7 @@ def _probes(file: Mapping[str, Any]) -> Iterator[str]:
     vocabulary = file["model"].get("vocab") or ()
     words = [each if isinstance(each, str) else str(each[0]) for each in vocabulary]
     some = [word.strip("▁Ġ#") for word in words[:: max(1, len(words) // _SAMPLE)]]
-    for text in (" ".join(some), ",".join(some), "".join(some), " ".join(some).title(), "  ".join(some)):
-        yield text
+    yield from (" ".join(some), ",".join(some), "".join(some), " ".join(some).title(), "  ".join(some))
 
 
 def _built(made: Made, file: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

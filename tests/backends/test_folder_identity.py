@@ -180,6 +180,13 @@ def test_length_is_the_usual_one_when_what_is_said_is_no_length(make_folder: Any
     assert catalogue.resolve(make_folder(files=files)).max_length == 512
 
 
+@pytest.mark.parametrize("stated", ["12", 12.5, -1, 0, True])
+def test_folder_is_refused_when_its_length_is_no_number_of_tokens(make_folder: Any, stated: object) -> None:
+    """What no text can be as long as is the folder's fault, told with the file and the key."""
+    with pytest.raises(InvalidModel, match=r"tokenizer_config\.json.*model_max_length"):
+        catalogue.resolve(make_folder(files={"tokenizer_config.json": {"model_max_length": stated}}))
+
+
 def test_known_keys_hold_those_of_every_served_architecture() -> None:
     """The table is written for each served architecture, and a key that one of them reads is known for all."""
     assert {"bert", "modernbert", "deberta-v2", "gpt2", "qwen3", "gemma3_text", "xlm-roberta-xl"} <= KEYS.keys()
