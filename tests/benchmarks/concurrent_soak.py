@@ -1,15 +1,19 @@
-"""Readers and a writer on one database for a minute, every answer checked against what was stored at that moment.
+"""Readers and writers on one database for a minute, every answer compared with a serial model.
 
-python tests/benchmarks/concurrent_soak.py [--seconds S] [--readers N] [--json]
+python tests/benchmarks/concurrent_soak.py [--seconds S] [--readers N] [--writers N] [--dense auto|HNSW16] [--json]
 
-The writer adds, replaces, deletes and compacts. Each document has a version, and with it a word and a vector of its
-own. A reader notes the writer's change number before and after each search: what it finds must have been stored at some
-moment in between. Dense search is over a graph that is built beside the searches, since the database grows.
+Writers add, replace, delete and compact, each documents of its own. A search must have found nothing but what was
+stored at some moment while it ran; k hits where k match; each document that matches and that nobody changed
+meanwhile, if it gave fewer than k, whether a filter or a word asked for it; and, by the exact index, none that is
+farther than one that it left out. A writer looks for what it has just written. `near_misses` counts the searches by a
+graph (`--dense HNSW16`) that did not find the very document whose vector was asked for: at most one in twenty.
+`changed` are results that said that documents were replaced too fast to be fetched.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import sys
@@ -17,146 +21,158 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from serial_model import ABSENT, Asked, SerialModel, Window, faults, vector
 
-from vectorsearch.collection import Collection, CollectionSettings
-from vectorsearch.types import Document
+import vectorsearch as vs
 
 DIM = 16
 IDS = 3000
+COMMON = "apple"
 
 
-class History:
-    """When each document had which version: the brute-force model that readers compare with."""
+@dataclass
+class Soak:
+    """What all threads share."""
 
-    def __init__(self) -> None:
-        self.changes = 0  # completed
-        self._lock = threading.Lock()
-        self._versions: dict[str, list[tuple[int, int, int | None]]] = {}  # id → (begun, done, version or gone)
+    db: vs.Database
+    model: SerialModel
+    is_exact: bool
+    stop: threading.Event = field(default_factory=threading.Event)
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
 
-    def record(self, begun: int, done: int, versions: dict[str, int | None]) -> None:
-        """Note a change that was begun before `begun` and acknowledged at `done`."""
-        with self._lock:
-            for doc_id, version in versions.items():
-                self._versions.setdefault(doc_id, []).append((begun, done, version))
+    def search(self, asked: Asked, mode: str) -> None:
+        """Search, and note what is wrong with the answer."""
+        look = self.model.look()
+        query = None if asked.word is None else f"{COMMON} v{asked.word}" if mode == "hybrid" else word(asked.word)
+        result = self.db.search(
+            query,
+            vector=None if asked.vector is None else vector(asked.vector, DIM),
+            k=asked.k,
+            filter={"v": {"$gte": asked.at_least}} if asked.at_least else None,
+            mode=mode,  # type: ignore[arg-type]  # one of the three
+        )
+        window = self.model.window(look)
+        found = [(int(hit.id[1:]), int(hit.metadata["v"])) for hit in result]
+        self.counts[mode + (" filtered" if asked.at_least else "")] += 1
+        changed = "fetch:changed" in result.degraded
+        self.counts["changed"] += changed
+        scores = [hit.score for hit in result] if mode == "dense" and self.is_exact else None
+        self.wrong += [f"{mode} {asked}: {fault}" for fault in faults(asked, found, window, scores=scores, cut=changed)]
+        if not changed:
+            self._look_for_the_one(asked, found, window, mode)
 
-    def may_have(self, doc_id: str, version: int, first: int, last: int) -> bool:
-        """Tell whether the version may have been stored at a moment between two numbers of changes."""
-        with self._lock:
-            states = list(self._versions.get(doc_id, ()))
-        for i, (begun, _, stored) in enumerate(states):
-            until = states[i + 1][1] if i + 1 < len(states) else sys.maxsize
-            if stored == version and begun <= last and until >= first:
-                return True
-        return False
+    def _look_for_the_one(self, asked: Asked, found: list[tuple[int, int]], window: Window, mode: str) -> None:
+        """Check that the document whose own word or vector was asked for is among the hits."""
+        own = asked.vector or asked.word
+        for doc in window.untouched(Asked(1, word=own)) if own and own >= asked.at_least else ():
+            if (int(doc), own) not in found:
+                if mode == "lexical" or self.is_exact:
+                    self.wrong.append(f"{mode} {asked}: document {doc} was asked for, and isn't among {found}")
+                self.counts["near_misses"] += 1
 
 
-def vector(number: int) -> Any:
-    """Give the vector of a document's version."""
-    return np.random.default_rng(number).standard_normal(DIM).astype(np.float32)
+def word(version: int) -> str:
+    """Return the word of a version, or that of all."""
+    return f"v{version}" if version else COMMON
 
 
-def write(collection: Collection, history: History, stop: threading.Event, counts: Counter[str]) -> None:
-    """Change the collection until told to stop."""
-    rng = random.Random(1)  # noqa: S311 -- a repeatable load, no secret
-    version = 0
-    while not stop.is_set():
-        ids = [f"d{i}" for i in rng.sample(range(IDS), rng.randint(1, 40))]
-        change: dict[str, int | None] = {}
-        begun = history.changes
-        if rng.random() < 0.25:
-            change = dict.fromkeys(ids)
-            history.record(begun, begun + 1, change)
-            collection.delete(ids)
-            counts["deletions"] += len(ids)
+def write(soak: Soak, writer: int, writers: int) -> None:
+    """Change documents of one's own until told to stop, and look for some."""
+    rng = random.Random(writer)  # noqa: S311 -- a repeatable load, no secret
+    version = writer
+    while not soak.stop.is_set():
+        docs = rng.sample(range(writer, IDS, writers), rng.randint(1, 40))
+        is_deletion = rng.random() < 0.25
+        versions = [version + writers * (i + 1) for i in range(len(docs))]
+        change = dict.fromkeys(docs, ABSENT) if is_deletion else dict(zip(docs, versions, strict=True))
+        number = soak.model.begin(change)
+        if is_deletion:
+            soak.db.delete([f"d{doc}" for doc in docs])
         else:
-            docs = []
-            for doc_id in ids:
-                version += 1
-                change[doc_id] = version
-                docs.append(Document(doc_id, f"apple v{version}", metadata={"v": version}, vector=vector(version)))
-            history.record(begun, begun + 1, change)
-            collection.write(docs, on_conflict="replace")
-            counts["writes"] += len(ids)
-        history.changes = begun + 1
+            version = versions[-1]
+            soak.db.upsert(
+                [
+                    {"id": f"d{doc}", "text": f"{COMMON} v{v}", "metadata": {"v": v}, "vector": vector(v, DIM)}
+                    for doc, v in change.items()
+                ]
+            )
+        soak.model.acknowledge(number)
+        soak.counts["deletions" if is_deletion else "writes"] += len(docs)
+        if rng.random() < 0.05 and not is_deletion:
+            soak.search(Asked(5, word=version), "lexical")
+            soak.search(Asked(5, vector=version), "dense")
         if rng.random() < 0.01:
-            collection.upkeep.compact()
-            counts["compactions"] += 1
+            soak.db.compact()
+            soak.counts["compactions"] += 1
 
 
-def read(
-    collection: Collection,
-    history: History,
-    stop: threading.Event,
-    *,
-    counts: Counter[str],
-    wrong: list[str],
-    seed: int,
-) -> None:
+def read(soak: Soak, seed: int) -> None:
     """Search and check until told to stop."""
-    rng = random.Random(seed)  # noqa: S311 -- as above
-    while not stop.is_set():
-        first = history.changes
-        asked = rng.randrange(1, max(2, 30 * (first + 1)))
-        kind = rng.choice(["dense", "lexical", "filtered"])
-        if kind == "dense":
-            found = collection.dense(vector(asked), 5)
-        elif kind == "lexical":
-            found = collection.lexical(f"v{asked}", 5)
-        else:
-            found = collection.dense(vector(asked), 5, {"v": {"$gte": asked}})
-        docs = [doc for doc in collection.fetch(found.rows) if doc is not None]
-        last = history.changes + 1  # a change may be stored before the writer has counted it
-        counts[kind] += 1
-        for doc in docs:
-            version = doc.metadata["v"]
-            if not isinstance(version, int) or not history.may_have(doc.id, version, first, last):
-                wrong.append(f"{kind}: {doc.id} version {version} between changes {first} and {last}")
-            if kind == "filtered" and isinstance(version, int) and version < asked:
-                wrong.append(f"filtered: {doc.id} has version {version}, below {asked}")
+    rng = random.Random(-1 - seed)  # noqa: S311 -- as above
+    while not soak.stop.is_set():
+        versions = soak.model.look()[0]
+        stored = versions[versions != ABSENT]
+        if not len(stored):
+            continue
+        own = int(stored[rng.randrange(len(stored))])
+        k = rng.choice([1, 5, 50, 200])
+        least = int(np.sort(stored)[-rng.randint(1, min(len(stored), 120))]) if rng.random() < 0.5 else 0
+        mode = rng.choice(["dense", "lexical", "hybrid"])
+        one = rng.choice([0, own]) if mode == "lexical" else own
+        soak.search(
+            Asked(k, None if mode == "dense" else one, None if mode == "lexical" else own, at_least=least), mode
+        )
+
+
+def run(seconds: float, *, readers: int, writers: int, dense: str) -> dict[str, Any]:
+    """Run the threads and return what they did, and what was wrong."""
+    failures: list[str] = []
+    hook, threading.excepthook = threading.excepthook, lambda args: failures.append(repr(args.exc_value))
+    with (
+        contextlib.ExitStack() as ending,
+        tempfile.TemporaryDirectory() as folder,
+        vs.open(Path(folder) / "db", embed=None, rerank=None, dense_index=dense) as db,
+    ):
+        ending.callback(setattr, threading, "excepthook", hook)
+        soak = Soak(db, SerialModel(IDS, DIM), is_exact=dense == "auto")
+        threads = [threading.Thread(target=write, args=(soak, writer, writers)) for writer in range(writers)]
+        threads += [threading.Thread(target=read, args=(soak, seed)) for seed in range(readers)]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not (soak.wrong or failures):
+            time.sleep(0.2)
+        soak.stop.set()
+        for thread in threads:
+            thread.join()
+        soak.search(Asked(IDS, word=0), "lexical")
+        soak.search(Asked(IDS, word=0, vector=1, at_least=1), "hybrid")
+        verified = db.verify()
+    by_graph = sum(soak.counts[name] for name in ("dense", "dense filtered", "hybrid", "hybrid filtered"))
+    if soak.counts["near_misses"] > by_graph / 20:
+        soak.wrong.append(f"{soak.counts['near_misses']} of {by_graph} searches by a graph missed the nearest")
+    faulty = [str(fault) for fault in verified.faults]
+    return {**soak.counts, "dense_index": dense, "wrong": soak.wrong[:5], "failures": failures[:5], "faults": faulty}
 
 
 def main() -> None:
-    """Run the threads and print what they did."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Parse the arguments, run, print what was done; fail if anything was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--readers", type=int, default=16)
+    parser.add_argument("--readers", type=int, default=8)
+    parser.add_argument("--writers", type=int, default=2)
+    parser.add_argument("--dense", default="auto", choices=["auto", "HNSW16"])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    history, stop, wrong = History(), threading.Event(), []
-    counts: Counter[str] = Counter()
-    failures: list[str] = []
-    threading.excepthook = lambda args: failures.append(f"{args.exc_type.__name__}: {args.exc_value}")
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Collection.open(Path(folder) / "db", CollectionSettings(dense="HNSW16")) as collection,
-    ):
-        collection.write([Document("seed", "apple", metadata={"v": 0}, vector=vector(0))])
-        history.record(0, 0, {"seed": 0})
-        threads = [threading.Thread(target=write, args=(collection, history, stop, counts))]
-        threads += [
-            threading.Thread(
-                target=read,
-                args=(collection, history, stop),
-                kwargs={"counts": counts, "wrong": wrong, "seed": seed},
-            )
-            for seed in range(options.readers)
-        ]
-        for thread in threads:
-            thread.start()
-        deadline = time.monotonic() + options.seconds
-        while time.monotonic() < deadline and not (wrong or failures):
-            time.sleep(0.2)
-        stop.set()
-        for thread in threads:
-            thread.join()
-        verified = collection.upkeep.verify()
-    result = {**counts, "wrong": wrong[:5], "failures": failures[:5], "faults": [str(f) for f in verified.faults]}
+    result = run(options.seconds, readers=options.readers, writers=options.writers, dense=options.dense)
     print(json.dumps(result, indent=2) if options.json else result)
-    sys.exit(bool(wrong or failures or verified.faults))
+    sys.exit(bool(result["wrong"] or result["failures"] or result["faults"]))
 
 
 if __name__ == "__main__":
