@@ -31,13 +31,34 @@ class _Earlier:
     admissions: set[int] = field(default_factory=set)
     missing: set[InstanceKey] = field(default_factory=set)
     keys: set[InstanceKey] = field(default_factory=set)
+    wants: set[object] = field(default_factory=set)
+
+    def add(self, entry: Admission, missing: set[InstanceKey], now: float) -> None:
+        """Note one that waits on; `wants` are those of who is patient, for whom all was done that can be."""
+        self.admissions.add(entry.number)
+        self.missing |= missing
+        self.keys |= set(entry.keys)
+        if entry.deadline > now:
+            self.wants.add(_wants(entry))
+
+
+def _wants(entry: Admission) -> object:
+    return entry.keys, entry.spared, entry.tenants, entry.under
 
 
 def admit(draft: Draft) -> None:
-    """Reserve the whole set of every admission that fits, and make room for those that don't yet."""
+    """Reserve the whole set of every admission that fits, and make room for those that don't yet.
+
+    One that wants what an earlier one waits for can only wait as well, and nothing more can be done for it: else the
+    work would grow with the square of those who wait for one model.
+    """
+    waiting = [entry for entry in draft.queue if entry.generations is None]
+    if not waiting:
+        return
     earlier = _Earlier()
-    for entry in draft.queue.copy():
-        if entry.generations is not None:
+    claimers = {g.claimed_by for g in draft.generations.values()}
+    for entry in waiting:
+        if _wants(entry) in earlier.wants and entry.number not in claimers:
             continue
         why = _hopeless(draft, entry)
         if why is not None:
@@ -54,9 +75,7 @@ def admit(draft: Draft) -> None:
             held = [draft.joined(entry, key) or draft.reserve(key, eager=False) for key in entry.keys]
             draft.hold(entry, tuple(generation.number for generation in held))
         else:
-            earlier.admissions.add(entry.number)
-            earlier.missing |= missing
-            earlier.keys |= set(entry.keys)
+            earlier.add(entry, missing, draft.now)
 
 
 def _hopeless(draft: Draft, entry: Admission) -> Exhausted | Broken | None:
@@ -185,11 +204,14 @@ def grant_wishes(draft: Draft) -> None:
 
     A prefetch that can't have its room now is dropped, and costs no model that was loaded just now and not yet used.
     """
+    if not draft.wishes:
+        return
     waiting = [entry for entry in draft.queue if entry.generations is None]
+    keys = {key for entry in waiting for key in entry.keys}
     earlier = _Earlier(
         admissions={entry.number for entry in waiting},
-        missing={key for entry in waiting for key in entry.keys if draft.live(key) is None},
-        keys={key for entry in waiting for key in entry.keys},
+        missing={key for key in keys if draft.live(key) is None},
+        keys=keys,
     )
     for wish in draft.wishes.copy():
         key = wish.key

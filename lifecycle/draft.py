@@ -238,7 +238,7 @@ class Draft:
 
     def hold(self, admission: Admission, generations: tuple[int, ...]) -> None:
         """Let an admission have its set: from now on none of it is idle."""
-        self.queue[self._place(admission)] = replace(admission, generations=generations)
+        self.queue[self._place(admission.number)] = replace(admission, generations=generations)
         self.newly_held.append(admission.number)
         for generation in [self.generations[number] for number in generations]:
             if not admission.tenants <= generation.asked_by:
@@ -248,19 +248,25 @@ class Draft:
     def redirect(self, admission: Admission, keys: tuple[InstanceKey, ...], spared: tuple[InstanceKey, ...]) -> None:
         """Let an admission wait for other keys; what it held or claimed for the sake of the old ones is let go."""
         generations = admission.generations if keys == admission.keys else None
-        self.queue[self._place(admission)] = replace(admission, keys=keys, spared=spared, generations=generations)
+        moved = replace(admission, keys=keys, spared=spared, generations=generations)
+        self.queue[self._place(admission.number)] = moved
         self._drop_claims(admission)
 
     def end(self, admission: Admission) -> None:
         """Take an admission out of the queue, served or not."""
-        place = self._place(admission)
+        place = self._place(admission.number)
         if self.queue[place : place + 1] and self.queue[place].number == admission.number:
             del self.queue[place]
         self._drop_claims(admission)
 
-    def _place(self, admission: Admission) -> int:
-        """Return an admission's place in the queue, in which numbers rise."""
-        return bisect_left(self.queue, admission.number, key=lambda other: other.number)
+    def admissions(self, numbers: Iterable[int]) -> list[Admission]:
+        """Return those of these admissions that are in the queue."""
+        places = [(number, self._place(number)) for number in numbers]
+        return [entry for number, place in places for entry in self.queue[place : place + 1] if entry.number == number]
+
+    def _place(self, number: int) -> int:
+        """Return the place in the queue of an admission, or of the next one: numbers rise."""
+        return bisect_left(self.queue, number, key=lambda other: other.number)
 
     def _drop_claims(self, admission: Admission) -> None:
         """Open what the admission had claimed and did not need; nothing else ever opens a claim."""

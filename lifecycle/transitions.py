@@ -44,10 +44,10 @@ def _apply(draft: Draft, event: signals.Input) -> None:  # noqa: C901, PLR0912 -
         case signals.Request():
             _request(draft, event)
         case signals.Redirect(number, keys, spared):
-            for entry in [entry for entry in draft.queue if entry.number == number]:
+            for entry in draft.admissions([number]):
                 draft.redirect(entry, keys, spared)
         case signals.Cancel(number):
-            for entry in [entry for entry in draft.queue if entry.number == number]:
+            for entry in draft.admissions([number]):
                 draft.end(entry)
                 _go_on_without(draft, entry)
         case signals.Prefetch(keys, asking):
@@ -261,8 +261,7 @@ def _grant(draft: Draft) -> None:
     newly_held, draft.newly_held = set(draft.newly_held), []
     if not (newly_held or draft.has_loaded):
         return
-    queue = draft.queue.copy() if draft.has_loaded else [e for e in draft.queue if e.number in newly_held]
-    for entry in queue:
+    for entry in draft.queue.copy() if draft.has_loaded else draft.admissions(sorted(newly_held)):
         if entry.generations and all(draft.generations[number].is_loaded for number in entry.generations):
             for number in entry.generations:
                 generation = draft.generations[number]
@@ -273,9 +272,7 @@ def _grant(draft: Draft) -> None:
 
 def _refuse_the_late(draft: Draft) -> None:
     """Refuse whoever's deadline has passed. It had its chance: this rule is the last one."""
-    for entry in draft.queue.copy():
-        if entry.deadline > draft.now:
-            continue
+    for entry in [entry for entry in draft.queue if entry.deadline <= draft.now]:
         if entry.generations is not None:
             draft.refuse(entry, signals.TimedOut("load"))
         elif entry.deadline > entry.since:
