@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -181,6 +182,11 @@ class Collection:
         with self._store.snapshot() as snapshot:
             yield from snapshot.iter(vectors=vectors)
 
+    def first(self, n: int) -> list[Document]:
+        """Return the `n` documents that were stored first, without their vectors."""
+        with self._store.snapshot() as snapshot:
+            return list(islice(snapshot.iter(vectors=False), n))
+
     def lexical(
         self,
         query: str,
@@ -234,6 +240,11 @@ class Collection:
         """Return the fields that a filter speaks of and no document has, sorted: a mistyped name finds nothing."""
         index = self._lexical.current()
         return [name for name in sorted(fields_of(plain_filter(filter))) if not index.count_where(has_field(name))]
+
+    def examples(self, field: str, n: int) -> list[object]:
+        """Return the values of a field in the first `n` documents that have it; none if no document has."""
+        rows = self._allowed.of(self._lexical.current(), has_field(field))[:n]
+        return [found.metadata[field] for found in self.fetch(rows) if found is not None and field in found.metadata]
 
     def refresh(self, progress: Progress | None = None) -> None:
         """Bring both indexes up to date; `progress(done, total)` counts the rows of the two together."""

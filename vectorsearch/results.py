@@ -108,7 +108,8 @@ class ModelLoad:
 class SearchResult(Sequence[Hit]):
     """Hits, best first. `degraded` names what was left out and why, such as `rerank:budget`; empty if nothing.
 
-    `together` says whether all models of the plan were held as a set while the last stages ran.
+    `together` says whether all models of the plan were held as a set while the last stages ran. `notes` tell, where a
+    filter left fewer hits than were wanted, what is amiss with it: a field that no document has, say.
     """
 
     query: str | None
@@ -119,10 +120,12 @@ class SearchResult(Sequence[Hit]):
     latency_ms: float = 0.0
     loads: tuple[ModelLoad, ...] = ()
     together: bool = False
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         left_out = f", degraded={self.degraded}" if self.degraded else ""
-        return f"SearchResult({[hit.id for hit in self.hits]}, {self.latency_ms:.1f} ms{left_out})"
+        notes = f", notes={self.notes}" if self.notes else ""
+        return f"SearchResult({[hit.id for hit in self.hits]}, {self.latency_ms:.1f} ms{left_out}{notes})"
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -143,6 +146,7 @@ class SearchResult(Sequence[Hit]):
             "query": self.query,
             "hits": [{**asdict(hit), "metadata": dict(hit.metadata)} for hit in self.hits],
             "degraded": list(self.degraded),
+            "notes": list(self.notes),
             "stats": [asdict(stage) for stage in self.stats],
             "loads": [asdict(load) for load in self.loads],
             "together": self.together,

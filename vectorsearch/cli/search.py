@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
@@ -25,15 +26,16 @@ from vectorsearch.cli.opening import (
     open_existing,
 )
 from vectorsearch.documents import parse_json
-from vectorsearch.index.filters import checked_filter
+from vectorsearch.index.filters import MOMENT, checked_filter
 from vectorsearch.query.fusion import Fusion
 from vectorsearch.query.request import SearchRequest, check_request
 from vectorsearch.rerankers import Rerank
+from vectorsearch.stored_values import moment_in
 
 if TYPE_CHECKING:
     from vectorsearch.database import Database
     from vectorsearch.results import SearchResult
-    from vectorsearch.types import Mode, Scalar
+    from vectorsearch.types import Mode
 
 HELP = """Search a database and print the best hits.
 
@@ -56,6 +58,9 @@ RerankName = Annotated[
         metavar="NAME",
     ),
 ]
+
+_SIGNS = {"=": "$eq", "!=": "$ne", ">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}
+_COMPARISON = re.compile(r"(.+?)(>=|<=|!=|=|>|<)(.*)", re.DOTALL)
 
 # What is to be said of such names where no stage has an error to tell.
 _DETAILS = {
@@ -89,8 +94,9 @@ Filters = Annotated[
     list[str] | None,
     typer.Option(
         "--filter",
-        help="Only documents whose metadata has this; may be repeated. Numbers, true, false and null are read as "
-        """such; "quotes" make text of them. Or a whole filter as JSON: '{"year": {"$gte": 2020}}'.""",
+        help="Only documents whose metadata has this; may be repeated. Beside = there are != > >= < <=. Numbers, true, "
+        """false, null and dates (2020-01-31) are read as such; "quotes" make text of them. Or a filter as JSON: """
+        """'{"year": {"$gte": 2020}, "day": {"$lt": {"$date": "2020-01-31"}}}'.""",
         metavar="KEY=VALUE|JSON",
     ),
 ]
@@ -161,6 +167,8 @@ def search(
             output.out.print(Text(f"\n{explanation}"), soft_wrap=True)
     if svg is not None:
         output.write_text(svg, explanation.to_svg())
+    for note in result.notes:
+        output.print_warning(note)
     if result.degraded:
         for line in degradations(result):
             output.print_warning(line)
@@ -194,25 +202,30 @@ def fetch_for_search(database: Database, mode: Mode, reranker: str | None) -> No
 
 
 def parse_filters(options: list[str]) -> dict[str, Any]:
-    """Return the filter of `key=value` options, and of those that are filters in JSON; all of them must hold.
+    """Return the filter of `KEY=VALUE` options, `>=` and the like, and of whole filters in JSON; all of them must hold.
 
-    A value that is a JSON scalar is read as such.
+    A value that is a JSON scalar is read as such, a date or time by ISO 8601 as a moment, and operators after `=` as
+    themselves.
 
     Raises:
         typer.BadParameter: an option is neither, or a key comes twice.
     """
-    filters: dict[str, Any] = {}
+    fields: dict[str, dict[str, Any]] = {}
     whole = []
     for option in options:
         if option.lstrip().startswith("{"):
             whole.append(_json_filter(option))
             continue
-        key, equals, text = option.partition("=")
-        if not key or not equals:
+        parts = _COMPARISON.fullmatch(option)
+        if parts is None:
             raise typer.BadParameter(f"{option!r} is not KEY=VALUE", param_hint="--filter")
-        if key in filters:
+        key, sign, text = parts.groups()
+        asked = _operand(key, sign, text)
+        held = fields.setdefault(key, {})
+        if held.keys() & asked.keys() or (held and "$eq" in {*held, *asked}):
             raise typer.BadParameter(f"{key!r} is given twice", param_hint="--filter")
-        filters[key] = _scalar(text)
+        held |= asked
+    filters = {key: asked.get("$eq", asked) if len(asked) == 1 else asked for key, asked in fields.items()}
     return {"$and": [*([filters] if filters else []), *whole]} if whole else filters
 
 
@@ -224,12 +237,21 @@ def _json_filter(text: str) -> dict[str, Any]:
     return wanted
 
 
-def _scalar(text: str) -> Scalar:
+def _operand(key: str, sign: str, text: str) -> dict[str, Any]:
+    """Return the operators that a value stands for: one by its sign, or those that it states itself as JSON."""
     try:
         value = parse_json(text)
     except InvalidInput:
-        return text
-    return text if isinstance(value, (dict, list)) else value
+        value = {MOMENT: text} if moment_in(text) else text
+    if not isinstance(value, dict | list) or (isinstance(value, dict) and MOMENT in value):
+        return {_SIGNS[sign]: value}
+    if sign == "=" and isinstance(value, dict) and value and all(name.startswith("$") for name in value):
+        return value
+    hint = f"""{key}={{"$in": {text}}} for one of several""" if isinstance(value, list) else f'{key}={{"$gte": 1}}'
+    raise typer.BadParameter(
+        f"{key}{sign}{text[:60]} is neither a value nor operators: say {hint}, and put text in double quotes",
+        param_hint="--filter",
+    )
 
 
 def degradations(result: SearchResult) -> list[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from backends.errors import InvalidInput
+from vectorsearch.index.filter_shapes import foreign_shape
 from vectorsearch.index.metadata_terms import is_scalar, prefix, sortable_number, value_term
 from vectorsearch.stored_values import moment, moment_in, plain_scalar
 
@@ -193,6 +194,8 @@ def _plain_scalar(value: Any) -> Any:  # noqa: ANN401 -- as above
 def _filter(wanted: object) -> Condition:
     if not isinstance(wanted, dict):
         raise InvalidInput(f"the filter has {wanted!r} where a filter belongs: give a mapping, as {{'lang': 'en'}}")
+    if (here := foreign_shape(wanted)) is not None:
+        raise InvalidInput(f"the filter {_shown(wanted)} is in the shape of another library: say {here}")
     parts: list[Condition] = []
     for name, asked in wanted.items():
         if not isinstance(name, str):
@@ -209,6 +212,11 @@ def _filter(wanted: object) -> Condition:
         else:
             parts.append(_field(name, asked))
     return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+
+
+def _shown(wanted: object) -> str:
+    text = repr(wanted)
+    return text if len(text) <= _COMPARED else f"{text[:_COMPARED]}…"
 
 
 def _part(operator: str, wanted: object) -> Condition:

@@ -90,9 +90,38 @@ def test_only_matching_documents_are_found_when_filtered(run: Callable, db: Path
     assert ids_of(run("search", "file", "--db", db, "--filter", 'year="2003"', "--json")) == []
 
 
+@pytest.mark.parametrize(
+    ("wanted", "note"),
+    [
+        ("yeer=2003", "field 'yeer' is in no document: did you mean 'year'?"),
+        ("colour=red", "field 'colour' is in no document; fields are "),
+        ('year="2003"', "field 'year' is compared with text, and holds a number, such as 200"),
+        ("year>2003-01-01", "field 'year' is compared with a moment, and holds a number"),
+        ("module>3", "field 'module' is compared with a number, and holds text, such as "),
+    ],
+)
+def test_a_filter_that_cannot_match_is_told_when_nothing_is_found(
+    run: Callable, db: Path, wanted: str, note: str
+) -> None:
+    """S9: on stderr, and in the JSON document; it is no failure."""
+    done = run("search", "file", "--db", db, "--filter", wanted)
+    assert done.exit_code == 0
+    assert note in " ".join(done.stderr.split())
+    told = json.loads(run("search", "file", "--db", db, "--filter", wanted, "--json").stdout)
+    assert told["hits"] == []
+    assert note in told["notes"][0]
+
+
+def test_nothing_is_told_of_a_filter_when_it_could_match(run: Callable, db: Path) -> None:
+    """S9: a filter that is right says nothing, though it finds little; nor does one for what is absent."""
+    for wanted in ("year=1066", "year>=2003", "gone!=1", '{"gone": {"$exists": false}}', "module=json"):
+        assert json.loads(run("search", "file", "--db", db, "--filter", wanted, "--json").stdout)["notes"] == [], wanted
+
+
 def test_filters_are_json_scalars_when_they_look_so() -> None:
     """Numbers, booleans and null are read as JSON, quotes force text, and everything else is text."""
-    given = ["a=1", "b=1.5", "c=true", "d=null", 'e="2020"', "f=x=y", "g=", "h=[1]", "i=abc"]
+    given = ["a=1", "b=1.5", "c=true", "d=null", 'e="2020"', "f=x=y", "g=", 'h="[1]"', "i=abc", 'j={"$gte":2}']
+    given += ["k>=2", "k<3.5", "l!=x", "m=2020-01-31", 'n="2020-01-31"', "o>2020-01-31"]
     assert parse_filters(given) == {
         "a": 1,
         "b": 1.5,
@@ -103,12 +132,24 @@ def test_filters_are_json_scalars_when_they_look_so() -> None:
         "g": "",
         "h": "[1]",
         "i": "abc",
+        "j": {"$gte": 2},
+        "k": {"$gte": 2, "$lt": 3.5},
+        "l": {"$ne": "x"},
+        "m": {"$date": "2020-01-31"},
+        "n": "2020-01-31",
+        "o": {"$gt": {"$date": "2020-01-31"}},
     }
 
 
-@pytest.mark.parametrize("options", [["year"], ["=2020"], ["a=1", "a=2"], ['{"a":' * 10_000]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(["year"], ["=2020"], ["a=1", "a=2"], ["a>1", "a>2"], ["a=1", "a>0"]),
+        *(["a=[1]"], ['a={"b":1}'], ["a={}"], ['a>{"$gt":1}'], ['{"a":' * 10_000]),
+    ],
+)
 def test_a_filter_is_refused_when_it_is_malformed(options: list[str]) -> None:
-    """A filter without key or value, or with a key twice, is a usage error."""
+    """A filter without key or value, with a key twice, or with JSON that says nothing there, is a usage error."""
     with pytest.raises(typer.BadParameter):
         parse_filters(options)
 

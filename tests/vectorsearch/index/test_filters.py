@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
@@ -261,6 +262,44 @@ def test_a_filter_is_refused_when_it_cannot_mean_anything(wanted: Any, message: 
         parse_filter(wanted)
     with pytest.raises(InvalidInput, match=message):
         checked_filter(wanted)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ours"),
+    [
+        ({"field": "meta.year", "operator": ">=", "value": 2019}, "{'year': {'$gte': 2019}}"),
+        ({"operator": "AND", "conditions": [{"field": "x", "operator": "==", "value": 1}]}, "{'$and': …}"),
+        ({"$and": [{"field": "year", "operator": "in", "value": [1]}]}, "{'year': {'$in': [1]}}"),
+        ({"key": "year", "value": 1, "operator": "=="}, "{'year': {'$eq': 1}}"),
+        ({"filters": [{"key": "year", "value": 1}], "condition": "and"}, "{'$and': …}"),
+        ({"path": ["year"], "operator": "GreaterThan", "valueInt": 1}, "{'year': {'$gt': 1}}"),
+        ({"must": [{"key": "year", "match": {"value": 1}}]}, "{'$and': …}"),
+        ({"must_not": [{"term": {"a": 1}}]}, "{'$not': …}"),
+        ({"key": "year", "range": {"gte": 1}}, "the field first"),
+        ({"should": [{"key": "year", "range": {"gte": 1}}]}, "{'$or': …}"),
+        ({"bool": {"filter": [{"term": {"a": 1}}]}}, "{'$and': …}"),
+        ({"range": {"year": {"gte": 2019}}}, "the field first"),
+        ({"AND": [{"a": 1}]}, "{'$and': …}"),
+    ],
+)
+def test_a_filter_is_refused_when_it_is_of_another_library(wanted: Any, ours: str) -> None:
+    """S9: what would find nothing, or be told as an unknown operator, is told as what it is, with our words for it."""
+    with pytest.raises(InvalidInput, match=f"shape of another library: say .*{re.escape(ours)}"):
+        parse_filter(wanted)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"field": "physics", "operator": "Smith", "value": 3},
+        {"key": "c sharp", "match": True},
+        {"filter": {"$in": ["red"]}, "range": {"$gt": 3}, "any": "x", "query": "y"},
+        {"field": {"$eq": "x"}, "operator": {"$eq": "=="}, "value": 1},
+    ],
+)
+def test_a_filter_is_taken_when_only_its_names_are_those_of_others(wanted: Any) -> None:
+    """S9: fields may be called as others call their operators."""
+    assert parse_filter(wanted) is not None
 
 
 def test_a_filter_is_refused_when_it_is_nested_without_end() -> None:
