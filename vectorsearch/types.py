@@ -49,8 +49,10 @@ class Document:
 class Candidates:
     """What one retriever found, best first: `rows` int64[n] (row numbers of the store), `scores` float32[n].
 
-    Scores fall; equal scores are ordered by row, so that a result never depends on chance.
+    Scores fall; equal scores are ordered by row, so that a result never depends on chance. Where others wrote so fast
+    that it is not of one moment, it has `changed`: documents that were replaced may be missing.
     """
 
     rows: NDArray[np.int64]
     scores: NDArray[np.float32]
+    changed: bool = False

@@ -11,6 +11,7 @@ from backends.errors import InvalidInput
 from rerank import RerankError
 from vectorsearch.collection import Collection
 from vectorsearch.encoder import Encoder
+from vectorsearch.index.allowed_rows import AllowedRows
 
 from .conftest import DOCS
 
@@ -287,6 +288,27 @@ def test_a_document_is_found_when_it_is_replaced_before_it_is_fetched(
     assert sorted("new" if hit.text.startswith("new") else hit.id for hit in result) == expected
     assert calls == {"fetch": min(replaced + 1, 3), "encode": 1}
     assert [stage.stage for stage in result.stats] == ["encode", "dense", "fetch"]
+    assert result.degraded == (() if replaced == 1 else ("fetch:changed",))
+
+
+@pytest.mark.parametrize(("replaced", "expected"), [(1, 3), (99, 2)])
+def test_a_filtered_document_is_found_when_it_is_replaced_beside_the_search(
+    db: vs.Database, monkeypatch: pytest.MonkeyPatch, replaced: int, expected: int
+) -> None:
+    """S2: its old row is allowed and its new one is found; if that happens each time, it is said."""
+    allowed, calls = AllowedRows.of, []
+
+    def replacing(rows: AllowedRows, index: Any, condition: Any) -> Any:
+        before = allowed(rows, index, condition)
+        calls.append(condition)
+        if len(calls) <= replaced:
+            db.upsert([{"id": "b", "text": f"lines {len(calls)}", "metadata": {"kept": True}}])
+        return before
+
+    db.upsert([{"id": i, "text": "lines", "metadata": {"kept": True}} for i in "abc"])
+    monkeypatch.setattr(AllowedRows, "of", replacing)
+    result = db.search("lines", mode="dense", k=5, filter={"kept": True})
+    assert len(result) == expected
     assert result.degraded == (() if replaced == 1 else ("fetch:changed",))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +36,7 @@ class AllowedRows:
         """Return the `k` rows nearest to `vector` float32[dim] for which the condition, if there is one, holds.
 
         The vectors may be of a later change than the rows: a document that was replaced between is in neither as the
-        other knows it. Then both are asked again, unless others write so fast that it is no use.
+        other knows it. Then both are asked again, unless others write so fast that it is no use, which is said.
         """
         if condition is None:
             return self._dense.current().search(vector, k)
@@ -45,11 +46,11 @@ class AllowedRows:
             later = self._dense.current()
             found = later.search(vector, k, allowed)
             if later.seq == seq:
-                break
+                return found
             with self._store.snapshot() as snapshot:
                 if not np.isin(snapshot.deleted_after(seq), allowed).any():
-                    break
-        return found
+                    return found
+        return replace(found, changed=True)
 
     def of(self, index: LexicalIndex, condition: Condition) -> NDArray[np.int64]:
         """Return the live rows for which the condition holds, int64[n] ascending."""

@@ -70,12 +70,12 @@ def execute(plan: QueryPlan, request: SearchRequest, *, resources: Resources) ->
     rows, documents, scores = _fetch(merged, plan.depth, collection=resources.collection)
     for _ in range(_LOOKED_AGAIN):
         is_late = due is not None and due.left_s <= 0
-        if is_late or len(documents) == min(plan.depth, len(merged.rows)):
+        if is_late or len(documents) == _wanted(plan, lists, merged):
             break
         lists = {retriever: retrieval.run(retriever, trace.branch()) for retriever in lists}
         merged = _merge(plan, lists, trace=trace.branch())
         rows, documents, scores = _fetch(merged, plan.depth, collection=resources.collection)
-    wanted = min(plan.depth, len(merged.rows))
+    wanted = _wanted(plan, lists, merged)
     if len(documents) < wanted:
         trace.degraded.append("fetch:changed")
     trace.note("fetch", start, wanted, len(documents))
@@ -95,6 +95,12 @@ def execute(plan: QueryPlan, request: SearchRequest, *, resources: Resources) ->
         latency_ms=trace.now_ms,
         together=resources.held is not None and resources.held.given,
     )
+
+
+def _wanted(plan: QueryPlan, lists: dict[RetrieverPlan, Candidates], merged: Candidates) -> int:
+    """Return how many documents there should be; where a list is not of one moment, as many as were asked for."""
+    is_changed = any(found.changed for found in lists.values())
+    return plan.depth if is_changed else min(plan.depth, len(merged.rows))
 
 
 def _merge(plan: QueryPlan, lists: dict[RetrieverPlan, Candidates], *, trace: Trace) -> Candidates:
