@@ -46,7 +46,7 @@ class ModelSpec:
     answers may have been others. `folder` is in Hugging Face layout. `weights_file` may be the index of several, or a
     graph below `onnx/`. Lengths are in tokens. The files of a `checked` model are read whole and compared with the
     digest at each load, not only when their size or time has changed. It is charged `least_nbytes` at least, what it
-    took when it was tried.
+    took when it was tried, and `load_nbytes` are reserved for its load, the most that it took then.
 
     An embedder's vectors have `dim` numbers (None: a cross-encoder, or not known). `head` is what follows the pooling;
     it is applied by `TextModel`, not by a backend, and without one `normalize` is all there is. Tokens of a prompt are
@@ -75,6 +75,7 @@ class ModelSpec:
     former_digest: str = ""
     checked: bool = False
     least_nbytes: int = 0
+    load_nbytes: int = 0
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain values, of which `of_plain` makes the same again."""

@@ -67,20 +67,32 @@ def resolve(name_or_folder: str | Path, *, accept_keys: Iterable[str] = ()) -> M
         InvalidModel: the folder can't be served; the message says why.
         ModelUnavailable: a hub name that was not pulled yet.
     """
-    name = str(name_or_folder)
+    name, folder = str(name_or_folder), folder_of(name_or_folder)
+    if folder is None:
+        return _spec(entry(name))
+    is_hub = not Path(name_or_folder).expanduser().is_dir()
+    return read_folder(folder, name=name if is_hub else None, accept_keys=accept_keys)
+
+
+def folder_of(name_or_folder: str | Path) -> Path | None:
+    """Return the folder that `resolve` would read, None for a name of the catalogue and for one that isn't known.
+
+    Raises:
+        ModelUnavailable: a hub name that was not pulled yet.
+    """
+    name, folder = str(name_or_folder), Path(name_or_folder).expanduser()
     if name in ENTRIES:
-        return _spec(ENTRIES[name])
-    folder = Path(name_or_folder).expanduser()
+        return None
     if name and folder.is_dir():  # an empty name would be the current folder
-        return read_folder(folder, accept_keys=accept_keys)
-    if _HUB_NAME.fullmatch(name):
-        try:
-            return read_folder(hub_folder(name, download=False), name=name, accept_keys=accept_keys)
-        except ModelUnavailable as exc:
-            raise ModelUnavailable(
-                f"{name!r} is no folder on disk and no hub model fetched yet: run 'vectorsearch models pull {name}'"
-            ) from exc
-    return _spec(entry(name))
+        return folder
+    if not _HUB_NAME.fullmatch(name):
+        return None
+    try:
+        return hub_folder(name, download=False)
+    except ModelUnavailable as exc:
+        raise ModelUnavailable(
+            f"{name!r} is no folder on disk and no hub model fetched yet: run 'vectorsearch models pull {name}'"
+        ) from exc
 
 
 def is_cached(name: str) -> bool:

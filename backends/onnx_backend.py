@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 # Measured over the default models and the others of the catalogue (README.md).
 WEIGHTS_FACTOR = 1.75
 WORKSPACE_NBYTES_PER_TOKEN = 72 * 1024
+_DRAWING = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
 _alarm = Alarm()  # ends the runs that are late; its thread starts with the first deadline
 
 
@@ -68,6 +71,12 @@ class OnnxBackend:
         path = spec.folder / spec.weights_file
         if not path.is_file():
             raise InvalidModel(f"model {spec.name!r} has no file {path}")
+        operators = onnx_file.operators(path)
+        if drawing := sorted(operators & _DRAWING):
+            raise InvalidModel(
+                f"model {spec.name!r} draws random numbers ({', '.join(drawing)}), so no answer could be had again: "
+                "export it for inference"
+            )
         try:
             session = onnxruntime.InferenceSession(
                 str(path), _session_options(onnxruntime), providers=["CPUExecutionProvider"]
@@ -76,9 +85,7 @@ class OnnxBackend:
             if _is_out_of_memory(exc):
                 raise TransientBackendError(f"no memory to load model {spec.name!r}: {exc}") from exc
             raise InvalidModel(f"ONNX Runtime can't load {path}: {exc}") from exc
-        model = OnnxModel(
-            spec, session, self.estimate(spec), quantises="DynamicQuantizeLinear" in onnx_file.operators(path)
-        )
+        model = OnnxModel(spec, session, self.estimate(spec), quantises="DynamicQuantizeLinear" in operators)
         trim()
         return model
 

@@ -108,12 +108,21 @@ def facts(path: Path) -> Facts:
         return Facts(frozenset(stored["operators"]), str(stored["fixed"]))
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         graph = parse(path).graph
-        found = Facts(frozenset(operator_name(node) for node in graph.node), _fixed(graph))
+        found = Facts(frozenset(map(operator_name, _nodes(graph))), _fixed(graph))
     try:
         write_atomically(memory, json.dumps({"operators": sorted(found.operators), "fixed": found.fixed}))
     except OSError:
         return found  # a cache that can't be written costs time, not answers
     return found
+
+
+def _nodes(graph: Any) -> Iterator[Any]:  # noqa: ANN401  (as above)
+    """Yield every node, those of subgraphs too."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _nodes(inner)
 
 
 def _fixed(graph: Any) -> str:  # noqa: ANN401  (as above)

@@ -257,9 +257,9 @@ class TextLoader:
         return self._backend.name
 
     def estimate(self, spec: ModelSpec) -> int:
-        """Return the bytes that the model is expected to take."""
+        """Return the bytes that the model is expected to take, while it loads too."""
         nbytes = self._measured(spec, self.name)
-        return max(spec.least_nbytes, self._backend.estimate(spec) if nbytes is None else nbytes)
+        return max(spec.least_nbytes, spec.load_nbytes, self._backend.estimate(spec) if nbytes is None else nbytes)
 
     def load_model(self, spec: ModelSpec) -> TextModel:
         """Fetch the model's files if the cache lacks them, and load it.

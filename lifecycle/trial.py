@@ -24,7 +24,7 @@ from lifecycle.child import ChildEnded, Limits, run_child
 from lifecycle.profile import machine, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from backends.base import ModelSpec
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 TIMEOUT_S = 60.0
 SLACK_NBYTES = 64 << 20  # a process grows by more than its models: allocators, threads
 SLACK_SHARE = 0.1
+READ_S = 20.0  # of reading a folder; of its trial, TIMEOUT_S
+READ_FACTOR = 10  # bytes of memory for a byte of JSON or of a graph; the largest published tokenizers take 8
+HARMLESS_NBYTES = 256 << 10
 GROWTH = 64.0  # tokens a character; real tokenizers make up to 4 of an emoji, and 18 characters of one ligature
 TOKENIZE_S = 5.0  # for as much text as one full batch may hold
 # By how much the answer to a text may differ alone and among others: vectors by 1 - cosine, logits by their scale.
@@ -90,6 +93,26 @@ def try_out(
         trial = _run(spec, backend, Limits(timeout_s, limit_nbytes), progress)
     judge(spec, trial, limit_nbytes=limit_nbytes)
     return trial
+
+
+def read_apart(folder: Path, *, parsed_nbytes: int, accept_keys: Sequence[str] = ()) -> None:
+    """Read a folder that nobody vouches for in a child process; `read_folder` here then finds what it said remembered.
+
+    A file of a megabyte can be made to take hundreds when it is parsed, and minutes. Where there are few bytes to parse
+    no harm can be in them, and no child is started. A folder that is refused there is refused here too.
+
+    Raises:
+        InvalidModel: reading takes more memory or time than it may.
+        BackendError: as `read_folder`.
+    """
+    if parsed_nbytes <= HARMLESS_NBYTES:
+        return
+    order = {"folder": str(folder), "accept_keys": list(accept_keys), "cpu_s": READ_S * usable_cores()}
+    limits = Limits(READ_S, SLACK_NBYTES + READ_FACTOR * parsed_nbytes)
+    try:
+        run_child("lifecycle.trial_child", order, what=f"reading {folder}", limits=limits)
+    except ChildEnded as exc:
+        raise InvalidModel(f"{exc} (a model's files are read apart before it is registered)") from exc
 
 
 def limit_over(nbytes: int) -> int:

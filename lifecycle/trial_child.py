@@ -47,11 +47,13 @@ _RAGGED = ("", "a", "Rows are read one after the other, until the file has no mo
 def main(order: Mapping[str, Any], say: Callable[[Mapping[str, Any]], object]) -> dict[str, Any]:
     """Try the model, and return the values of `lifecycle.trial.Trial` and the packages that the runtime is made of.
 
-    With `compare` set, it is only compared with the reference.
+    With `compare` set, it is only compared with the reference; with a `folder` in place of a spec, that is only read.
     """
     # Files end at a limit here, and half of a program in the cache that all processes share is a fault for them.
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     network = confine(order["cpu_s"])
+    if "folder" in order:
+        return read(Path(order["folder"]), order["accept_keys"], say)
     from backends import registry  # noqa: PLC0415  (from here on there may be threads)
     from backends.base import ModelSpec  # noqa: PLC0415  (as above)
     from backends.text_model import TextLoader  # noqa: PLC0415  (as above)
@@ -94,6 +96,16 @@ def main(order: Mapping[str, Any], say: Callable[[Mapping[str, Any]], object]) -
         "network": network,
         "packages": _packages(set(sys.modules) - known),
     }
+
+
+def read(folder: Path, accept_keys: Sequence[str], say: Callable[[Mapping[str, Any]], object]) -> dict[str, Any]:
+    """Read a folder, so that what it says is remembered, and return its digest."""
+    from backends.folder import read_folder  # noqa: PLC0415  (after the process is confined)
+
+    with suppress(ImportError):  # who reads a graph says so
+        importlib.import_module("onnx")
+    say({"step": "reading", "baseline_nbytes": _memory("VmRSS")})
+    return {"digest": read_folder(folder, accept_keys=accept_keys).digest}
 
 
 def compare(spec: ModelSpec, model: TextModel) -> dict[str, Any]:
@@ -154,18 +166,19 @@ def company_of(model: TextModel) -> float:
 
 
 def run_largest(model: TextModel) -> None:
-    """Run the largest batch that the model is ever given, twice, on all its streams."""
+    """Run the largest batch that the model is ever given, twice, on all its streams, and the one of the most rows."""
     batching, length = model.batching, model.spec.max_length
-    rows = batching.rows(length) * max(1, batching.streams)
+    streams = max(1, batching.streams)
     for _ in range(2):
-        ask(model, ["full " * length] * rows)
+        ask(model, ["full " * length] * batching.rows(length) * streams)
+    ask(model, ["a"] * batching.rows(1) * streams, query="a")  # what one row does to all others grows with their square
 
 
-def ask(model: TextModel, texts: Sequence[str]) -> NDArray[np.float32]:
+def ask(model: TextModel, texts: Sequence[str], query: str = _QUERY) -> NDArray[np.float32]:
     """Return one row per text: its vector, or its score for the query."""
     if model.spec.task == "embed":
         return model.embed(texts, kind="passage").vectors
-    return model.score(_QUERY, texts).scores[:, None]
+    return model.score(query, texts).scores[:, None]
 
 
 def arithmetic_of(model: TextModel) -> str:

@@ -24,12 +24,35 @@ if TYPE_CHECKING:
     from backends.base import ModelSpec
 
 _READ = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", "*.npz")
+_GRAPHS = ("*.onnx",)
+_PARSED = frozenset({".json", ".onnx", ".npz"})  # what is read of a folder before it is tried; of others the hash alone
 _LICENCES = ("LICENSE*", "NOTICE*", "COPYING*")
 _DEPTH = 2  # modules lie in folders of their own, and so do licences
 _FILES = 1_000
 # All that is beside the weights: the largest published tokenizers take some 35 MiB.
 BESIDE_NBYTES = 512 << 20
 _PIECE_NBYTES = 1 << 20
+
+
+def check_files(folder: Path, *, limit_nbytes: int) -> int:
+    """Insist that whatever may be read of a folder is a regular file, before any is read; return the bytes to parse.
+
+    Raises:
+        InvalidModel: one is a link, a device, a pipe or the like, there are too many, or one is larger than the limit.
+    """
+    root, parsed_nbytes = _hub_root(folder), 0
+    for number, path in enumerate(_chosen(folder, frozenset(), also=_GRAPHS)):
+        _require_few(number, folder)
+        status = _real(path, root).stat()
+        _require_regular(status, path)
+        if path.suffix in _PARSED:
+            if status.st_size > limit_nbytes:
+                raise InvalidModel(
+                    f"{path} has {status.st_size / 2**20:.0f} MiB, and a model may take {limit_nbytes / 2**20:.0f} MiB "
+                    "here: raise the quota or budget, or register a smaller model"
+                )
+            parsed_nbytes += status.st_size
+    return parsed_nbytes
 
 
 def copy_model(spec: ModelSpec, target: Path) -> None:
@@ -43,10 +66,7 @@ def copy_model(spec: ModelSpec, target: Path) -> None:
     weights = _weights(spec)
     left = BESIDE_NBYTES
     for number, path in enumerate(_chosen(spec.folder, weights)):
-        if number >= _FILES:
-            raise InvalidModel(
-                f"{spec.folder} has more than {_FILES} files that could be a model's: copy the model alone"
-            )
+        _require_few(number, spec.folder)
         within = path.relative_to(spec.folder)
         made = target / within
         made.parent.mkdir(parents=True, exist_ok=True)
@@ -68,15 +88,15 @@ def _weights(spec: ModelSpec) -> frozenset[str]:
     return frozenset({spec.weights_file, *(str(beside / name) for name in (graph.external if graph else ()))})
 
 
-def _chosen(folder: Path, weights: frozenset[str]) -> Iterator[Path]:
-    """Yield the paths that are a model's, without following a link to a folder."""
+def _chosen(folder: Path, weights: frozenset[str], *, also: tuple[str, ...] = ()) -> Iterator[Path]:
+    """Yield the paths that are a model's, without following a link to a folder; `also` are patterns of more names."""
     for here, folders, names in os.walk(folder, followlinks=False):
         place = Path(here).relative_to(folder)
         if len(place.parts) >= _DEPTH:
             folders.clear()
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            is_read = any(fnmatch(name, pattern) for pattern in _READ) and not name.startswith(".")
+            is_read = any(fnmatch(name, pattern) for pattern in (*_READ, *also)) and not name.startswith(".")
             is_licence = place.name == "licenses" or any(fnmatch(name, pattern) for pattern in _LICENCES)
             if is_read or is_licence or str(place / name) in weights:
                 yield Path(here) / name
@@ -106,13 +126,22 @@ def _real(path: Path, root: Path | None) -> Path:
     return real
 
 
+def _require_few(number: int, folder: Path) -> None:
+    if number >= _FILES:
+        raise InvalidModel(f"{folder} has more than {_FILES} files that could be a model's: copy the model alone")
+
+
+def _require_regular(status: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidModel(f"{path} is no regular file: leave it out of the model's folder")
+
+
 def _copy_regular(source: Path, made: Path, limit_nbytes: int) -> int:
     """Copy a regular file of at most so many bytes, and return how many there were."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with open(os.open(source, flags), "rb") as read, made.open("wb") as write:  # noqa: PTH123 - of a descriptor
         status = os.fstat(read.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise InvalidModel(f"{source} is no regular file: leave it out of the model's folder")
+        _require_regular(status, source)
         if status.st_size > limit_nbytes:
             raise InvalidModel(
                 f"{source} has {status.st_size / 2**20:.0f} MiB, and {limit_nbytes / 2**20:.0f} MiB are left for what "

@@ -16,6 +16,7 @@ from backends import catalogue, registry
 from backends.errors import InferenceError, InvalidInput, InvalidModel, UnknownModel
 from lifecycle import LoadPolicy, ModelConfig, trial
 from lifecycle.config import merge_configs
+from vectorsearch import model_copy
 from vectorsearch.dot_product import indexed_dim
 from vectorsearch.space import EmbeddingSpace, digest_of
 from vectorsearch.storage.errors import ReadOnlyDatabase
@@ -258,6 +259,7 @@ class Registration:
             raise InvalidInput(f"task {task!r} is unknown: use {', '.join(map(repr, TASKS))}")
         if not isinstance(source, str | Path):
             raise InvalidInput(f"the source of model {name!r} is {source!r}: give a folder or a name of the catalogue")
+        self._read_apart(source, accept_keys)
         spec = catalogue.ensure(catalogue.resolve(source, accept_keys=accept_keys))
         if set(accept_keys) != set(spec.accept_keys):
             raise InvalidInput(f"accept_keys={list(accept_keys)!r}: nothing of {str(source)!r} has to be vouched for")
@@ -270,6 +272,23 @@ class Registration:
             )
         self._require_room(name, self._models.nbytes_of(spec))
         return spec
+
+    def _read_apart(self, source: str | Path, accept_keys: tuple[str, ...]) -> None:
+        """Let a child process read a folder before this one does.
+
+        Raises:
+            InvalidModel: it isn't made of regular files, or can't be read within bounds.
+        """
+        folder = catalogue.folder_of(source)
+        if folder is not None:
+            parsed_nbytes = model_copy.check_files(folder, limit_nbytes=self._limit_nbytes)
+            trial.read_apart(folder, parsed_nbytes=parsed_nbytes, accept_keys=accept_keys)
+
+    @property
+    def _limit_nbytes(self) -> int:
+        """Return what a process may grow by when it serves a model of this tenant's."""
+        limits = [self._models.manager.budget_nbytes, self.quota_nbytes]
+        return trial.limit_over(min(limit for limit in limits if limit is not None))
 
     def _require_room(self, name: str, needed: int) -> None:
         for limit, what in ((self.quota_nbytes, "quota"), (self._models.manager.budget_nbytes, "budget")):
@@ -292,10 +311,8 @@ class Registration:
         backend = self._models.first_backend(spec)
         if not registry.is_known_elsewhere(backend):
             return {"compared": f"not tried: backend {backend!r} is known to this process only"}
-        limits = [self._models.manager.budget_nbytes, self.quota_nbytes]
-        limit_nbytes = trial.limit_over(min(limit for limit in limits if limit is not None))
-        found = trial.try_out(spec, backend, limit_nbytes=limit_nbytes, progress=progress)
-        self._require_room(spec.name, found.nbytes)
+        found = trial.try_out(spec, backend, limit_nbytes=self._limit_nbytes, progress=progress)
+        self._require_room(spec.name, max(found.nbytes, found.load_nbytes))
         seconds = {"copying": round(copying_s, 3), **found.seconds}
         begun = time.perf_counter()
         compared = trial.compare(spec, backend, progress=progress) if compare else "not compared: switched off"
@@ -353,7 +370,8 @@ def is_vouched_for(spec: ModelSpec) -> bool:
 
 def _charged(spec: ModelSpec, row: ModelRow) -> ModelSpec:
     """Return a model with what its row says that it took when it was tried."""
-    return replace(spec, least_nbytes=int((row.settings.get("trial") or {}).get("nbytes", 0)))
+    tried = row.settings.get("trial") or {}
+    return replace(spec, least_nbytes=int(tried.get("nbytes", 0)), load_nbytes=int(tried.get("load_nbytes", 0)))
 
 
 def _means_another(row: ModelRow, spec: ModelSpec) -> bool:

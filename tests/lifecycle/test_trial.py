@@ -88,6 +88,28 @@ def test_a_model_is_refused_when_its_answers_depend_on_their_neighbours(tmp_path
         try_out(write_embedder(tmp_path / "model", "sociable"))
 
 
+def test_a_model_is_charged_its_most_crowded_batch_when_it_grows_with_the_rows(tmp_path: Path) -> None:
+    """U1: a batch of as many short texts as it holds is run too: 512 rows in pairs, a kilobyte each."""
+    assert try_out(write_embedder(tmp_path / "model", "crowded"), limit_nbytes=1 << 30).nbytes > 250 << 20
+
+
+def test_a_model_is_refused_when_it_draws_random_numbers(tmp_path: Path) -> None:
+    """An answer that nobody gets twice is refused by its operators, those of a subgraph too, however small they are."""
+    with pytest.raises(InvalidModel, match=r"draws random numbers \(RandomNormalLike\)"):
+        try_out(write_embedder(tmp_path / "model", "random"))
+
+
+def test_a_folder_is_read_apart_when_it_could_do_harm(tmp_path: Path) -> None:
+    """U2: a graph of a megabyte that takes a hundred in memory ends a child; what is small or sound is read."""
+    folder = write_embedder(tmp_path / "model")
+    trial.read_apart(folder, parsed_nbytes=trial.HARMLESS_NBYTES + 1)
+    trial.read_apart(tmp_path / "gone", parsed_nbytes=trial.HARMLESS_NBYTES)
+    nodes = b"\x0a\x00" * (1 << 20)
+    (folder / "model.onnx").write_bytes(b"\x3a\x80\x80\x80\x01" + nodes)
+    with pytest.raises(InvalidModel, match=r"reading .* took more than \d+ MiB of memory.*read apart"):
+        trial.read_apart(folder, parsed_nbytes=len(nodes))
+
+
 def test_a_runtimes_own_error_is_an_answer_when_a_model_fails_in_it(tmp_path: Path) -> None:
     """It is one of ours, and names the model."""
     with pytest.raises(BackendError, match="model"):

@@ -49,7 +49,7 @@ def test_a_link_is_refused_when_a_model_is_registered(tmp_path: Path, target: st
     with vs.open(tmp_path / "db", embed=None, rerank=None, backend=BiasedBackend().name) as store:
         with pytest.raises(InvalidModel, match=r"loop.json is a link"):
             store.register_model("own", folder, "cross-encoder")
-        assert list((tmp_path / "db" / "models").iterdir()) == []
+        assert list((tmp_path / "db").glob("models/*")) == []
 
 
 def test_a_link_to_a_folder_is_not_entered_when_it_leads_in_a_circle(tmp_path: Path) -> None:
@@ -74,6 +74,20 @@ def test_the_links_of_a_hub_cache_are_followed_when_they_stay_in_the_repository(
     (snapshot / "more.json").symlink_to("/etc/hostname")
     with pytest.raises(InvalidModel, match=r"more\.json is a link"):
         copy_model(read_folder(snapshot), tmp_path / "other")
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "modules.json", "sentence_bert_config.json", "model.onnx"])
+def test_a_pipe_is_refused_before_anything_is_read_when_it_has_a_name_that_is_read(tmp_path: Path, name: str) -> None:
+    """U3: nobody waits for a writer that never comes; a file larger than what a model may take isn't read either."""
+    folder = write_model(tmp_path / "model", 1)
+    os.mkfifo(folder / name)
+    with vs.open(tmp_path / "db", embed=None, rerank=None, backend=BiasedBackend().name) as store:
+        with pytest.raises(InvalidModel, match=rf"{name} is no regular file"):
+            store.register_model("own", folder, "cross-encoder")
+        (folder / name).unlink()
+        os.truncate(folder / "config.json", 1 << 40)
+        with pytest.raises(InvalidModel, match=r"config.json has 1048576 MiB, and a model may take"):
+            store.register_model("own", folder, "cross-encoder")
 
 
 def test_a_pipe_or_a_huge_file_is_refused_when_it_lies_in_the_folder(

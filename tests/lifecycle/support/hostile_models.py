@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 DIM = 8
 WORDS = ("[PAD]", "[UNK]", "read", "a", "file", "files", "full", "rows", "warm", "the")
-_KINDS = ("honest", "greedy", "endless", "sociable", "dying")
+_KINDS = ("honest", "greedy", "endless", "sociable", "dying", "crowded", "random")
 
 
 def write_embedder(
@@ -30,7 +30,8 @@ def write_embedder(
     """Write an embedder.
 
     `greedy` holds so many bytes in each batch, `endless` never comes to an end, `sociable` takes the mean of the batch
-    off each vector, `dying` fails in the runtime.
+    off each vector, `dying` fails in the runtime, `crowded` holds a kilobyte for each pair of rows, `random` draws
+    numbers too small to be seen, in the body of a condition.
     """
     assert kind in _KINDS
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,6 +77,7 @@ def _constants(nbytes: int) -> list[Any]:
         numpy_helper.from_array(np.array(1 << 62, np.int64), "ever"),
         numpy_helper.from_array(np.array(True), "yes"),
         numpy_helper.from_array(np.array([0], np.int64), "rows"),
+        numpy_helper.from_array(np.array([16, 16], np.int64), "often"),
     ]
 
 
@@ -108,7 +110,37 @@ def _nodes(kind: str) -> list[Any]:
     if kind == "dying":
         wrong = node("Reshape", ["tokens", "many"], ["flat"])
         return [wrong, node("Add", ["tokens", "flat"], ["last_hidden_state"])]
+    if kind in {"crowded", "random"}:
+        return _crowded() if kind == "crowded" else _random()
     return [node("Identity", ["tokens"], ["last_hidden_state"])]
+
+
+def _crowded() -> list[Any]:
+    node = helper.make_node
+    steps = [
+        node("ReduceMean", ["tokens"], ["across"], axes=[1, 2], keepdims=0),
+        node("Unsqueeze", ["across", "rows"], ["line"]),  # [1, n]
+        node("Transpose", ["line"], ["column"]),
+        node("Add", ["line", "column"], ["pairs"]),
+        node("Tile", ["pairs", "often"], ["all"]),
+        node("ReduceMean", ["all"], ["mean"], keepdims=0),
+        node("Mul", ["mean", "zero"], ["nothing"]),
+    ]
+    return [*steps, node("Add", ["tokens", "nothing"], ["last_hidden_state"])]
+
+
+def _random() -> list[Any]:
+    node = helper.make_node
+    value = helper.make_tensor_value_info
+    drawn = [
+        node("RandomNormalLike", ["tokens"], ["drawn"], scale=1e-9),
+        node("Add", ["tokens", "drawn"], ["moved"]),
+    ]
+    body = helper.make_graph(drawn, "body", [], [value("moved", TensorProto.FLOAT, None)])
+    plain = helper.make_graph(
+        [node("Identity", ["tokens"], ["same"])], "plain", [], [value("same", TensorProto.FLOAT, None)]
+    )
+    return [node("If", ["yes"], ["last_hidden_state"], then_branch=body, else_branch=plain)]
 
 
 def write_bert(folder: Path) -> Path:
