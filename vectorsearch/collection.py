@@ -24,6 +24,7 @@ from vectorsearch.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from vectorsearch.index.keeper import Keeper
     from vectorsearch.storage.new_vectors import Make
     from vectorsearch.storage.store import OnConflict
-    from vectorsearch.types import Candidates, Document, Filter, Metadata
+    from vectorsearch.types import Candidates, Document, Filter, Metadata, Written
 
     Progress = Callable[[int, int], None]
 
@@ -122,18 +123,26 @@ class Collection:
         if on_conflict == "error" and (known := self.digests([doc.id for doc in docs])):
             raise existing_ids({doc.id: row for row, doc in zip(rows, docs, strict=True) if doc.id in known})
 
-    def write(self, docs: Sequence[Document], *, on_conflict: OnConflict = "error", made_by: str | None = None) -> int:
+    def write(
+        self,
+        docs: Sequence[Document],
+        *,
+        on_conflict: OnConflict = "error",
+        made_by: str | None = None,
+        truncated: AbstractSet[str] = frozenset(),
+    ) -> Written:
         """Store documents with their vectors in one transaction and return how many.
 
         It is acknowledged once this returns. `on_conflict` says what becomes of documents whose id is known: "replace"
-        replaces them, "skip" leaves them as they are. `made_by` is the digest of the embedder that made vectors.
+        replaces them, "skip" leaves them as they are. `made_by` is the digest of the embedder that made vectors; it
+        read the beginning alone of the documents whose ids are `truncated`.
 
         Raises:
             SpaceChanged: the vectors were exchanged for those of another embedder meanwhile; nothing was stored.
             DuplicateId, DimensionMismatch, NonFiniteVector, InvalidInput: nothing of the batch was stored.
             StorageFull: likewise.
         """
-        return self._store.write(docs, on_conflict=on_conflict, made_by=made_by)
+        return self._store.write(docs, on_conflict=on_conflict, made_by=made_by, truncated=truncated)
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete documents in one transaction and return how many there were."""
@@ -265,13 +274,15 @@ class Collection:
         settings = {"embed": self._settings.embed, "dim": self.dim, **self._settings.words()}
         settings["stop_words"] = "own" if self._analyzer.has_own_stop_words else list(self._analyzer.stop_words)
         settings["languages"] = list(LANGUAGES)  # what there is to choose from
-        return settings | self.upkeep.info()
+        truncated, unknown = (0, 0) if self._settings.embed is None else self._store.truncated()
+        counts = {"truncated_documents": truncated, "truncated_unknown": unknown}
+        return settings | self.upkeep.info() | ({} if self._settings.embed is None else counts)
 
     def new_vectors(self, made_by: str) -> NewVectors:
         """Return where another model's vectors are collected; those of the same model from an earlier run are kept."""
         return NewVectors(self._store, made_by)
 
-    def exchange_vectors(self, new: NewVectors, *, embed: str, dim: int, make: Make) -> int:
+    def exchange_vectors(self, new: NewVectors, *, embed: str, dim: int, make: Make) -> Written:
         """Put another model's vectors in the place of all; see `NewVectors.exchange`."""
         try:
             return new.exchange(meta=changed_embed(self._store.meta(), embed, dim), make=make)

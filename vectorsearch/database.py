@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from vectorsearch.storage.store import OnConflict
     from vectorsearch.storage.upkeep import Fault
     from vectorsearch.tenants import Tenants
-    from vectorsearch.types import Document, Filter, Metadata
+    from vectorsearch.types import Document, Filter, Metadata, Written
     from vectorsearch.upkeep import Compaction, Verification
 
 
@@ -113,8 +113,8 @@ class Database(Searching, Tenancy):
         """
         self._collection.check_writable()
 
-    def add(self, docs: Rows, *, vectors: Vectors | None = None, on_conflict: OnConflict = "error") -> int:
-        """Store documents and return how many.
+    def add(self, docs: Rows, *, vectors: Vectors | None = None, on_conflict: OnConflict = "error") -> Written:
+        """Store documents and return how many; the number's `truncated` says how many didn't fit the embedder.
 
         They are read in chunks, never listed whole, and each chunk is one transaction: on an error the chunks before it
         stay, and the error's notes say how many documents that is. A document without a vector is embedded, if the
@@ -136,7 +136,7 @@ class Database(Searching, Tenancy):
         """
         return self._writer.write(docs, on_conflict=on_conflict, vectors=vectors)
 
-    def upsert(self, docs: Rows, *, vectors: Vectors | None = None) -> int:
+    def upsert(self, docs: Rows, *, vectors: Vectors | None = None) -> Written:
         """Store documents, replacing those whose id is known, and return how many changed; otherwise as `add`."""
         return self._writer.write(docs, on_conflict="replace", vectors=vectors)
 
@@ -202,16 +202,20 @@ class Database(Searching, Tenancy):
     def info(self) -> dict[str, Any]:
         """Return settings, sizes, the state of derived files, and if the embedder can't be had, `embedder_fault`.
 
+        `embedder_max_tokens` is how much of a document it reads, `truncated_documents` how many are longer. Those that
+        releases before this count stored with a vector are `truncated_unknown`, until they are embedded again.
         `embedder_note` is there where the documents know it by a digest of release 0.1.0.
         """
         found = self._collection.info()
-        return found | self._space.faults() | self._space.notes(found["embed"])
+        limit = {} if self.embedder is None else {"embedder_max_tokens": self.embedder.max_length}
+        return found | limit | self._space.faults() | self._space.notes(found["embed"])
 
-    def reindex(self, *, embed: str | Path | ModelSpec, progress: Callable[[int, int], None] | None = None) -> int:
+    def reindex(self, *, embed: str | Path | ModelSpec, progress: Callable[[int, int], None] | None = None) -> Written:
         """Embed every document again with another model, exchange the vectors, and return how many there are.
 
         Searches and writes go on with the old model until then. Killed or interrupted, the same call goes on where it
-        stopped. Vectors that were the caller's own are exchanged as well. `progress(done, total)` counts documents.
+        stopped. Vectors that were the caller's own are exchanged as well. `progress(done, total)` counts documents. Of
+        `truncated` ones the model read the beginning alone.
 
         Raises:
             UnknownModel, InvalidInput: there is no such embedder.

@@ -21,14 +21,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """Vectors float32[n, dim] as they are indexed, and what they cost; `truncated` counts texts that did not fit."""
+    """Vectors float32[n, dim] as they are indexed, and what they cost; `cut` bool[n] says which texts did not fit."""
 
     vectors: NDArray[np.float32]
-    truncated: int
+    cut: NDArray[np.bool_]
     cold: bool
     load_ms: float
     backend: str
     device: str
+
+    @property
+    def truncated(self) -> int:
+        """Return how many texts did not fit."""
+        return int(self.cut.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class Encoder:
             embeddings = model.embed(texts, kind=kind, deadline=deadline)
             return Encoding(
                 vectors=indexed(embeddings.vectors, kind, self.spec),
-                truncated=int(embeddings.truncated.sum()),
+                cut=embeddings.truncated,
                 cold=lease.cold,
                 load_ms=lease.wait_s * 1000.0,
                 backend=lease.backend,

@@ -45,7 +45,8 @@ _BOM = b"\xef\xbb\xbf"
 class IngestReport:
     """How far an ingest has come: `rows` is the sum of `stored`, `unchanged`, `rejected` and, on the way, `pending`.
 
-    `nbytes` of `total_nbytes` were read (compressed bytes of a gzipped file); the total is None for a pipe.
+    Of `truncated` stored ones the embedder read the beginning alone. `nbytes` of `total_nbytes` were read (compressed
+    bytes of a gzipped file); the total is None for a pipe.
     `failures` are sources that could not be read to their end, in words.
     """
 
@@ -57,6 +58,7 @@ class IngestReport:
     nbytes: int = 0
     total_nbytes: int | None = None
     failures: tuple[str, ...] = ()
+    truncated: int = 0
 
     @property
     def complete(self) -> bool:
@@ -124,6 +126,7 @@ class _Ingest:
     stored: int = 0
     unchanged: int = 0
     rejected: int = 0
+    truncated: int = 0
     nbytes_before: int = 0  # of the sources that are done
     nbytes_here: int = 0
     failures: list[str] = field(default_factory=list)
@@ -141,6 +144,7 @@ class _Ingest:
             nbytes=self.nbytes_before + self.nbytes_here,
             total_nbytes=self.total_nbytes,
             failures=tuple(self.failures),
+            truncated=self.truncated,
         )
 
     def read(self, source: Path | str) -> None:
@@ -217,6 +221,7 @@ class _Ingest:
             self._store(rows[middle:])
             return
         self.stored += stored
+        self.truncated += stored.truncated
         self.unchanged += len(rows) - stored
 
     def _reject(self, source: str, number: int, raw: bytes, reason: str) -> None:

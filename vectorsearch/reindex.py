@@ -11,13 +11,12 @@ from vectorsearch.space import digest_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from backends.base import ModelSpec
     from vectorsearch.collection import Collection
     from vectorsearch.models import Models
     from vectorsearch.space import EmbeddingSpace
+    from vectorsearch.storage.new_vectors import Made
+    from vectorsearch.types import Written
 
 
 def reindex(
@@ -27,8 +26,8 @@ def reindex(
     *,
     embedder: ModelSpec,
     progress: Callable[[int, int], None] | None = None,
-) -> int:
-    """Give every document the vector of another model, and return how many there are.
+) -> Written:
+    """Give every document the vector of another model, and return how many there are, and how many were truncated.
 
     Searches and writes go on with the old model meanwhile. Each chunk is kept beside the store, so a run that was cut
     off goes on where it stopped. At the end the vectors are exchanged in one transaction; whoever searches or writes
@@ -48,15 +47,16 @@ def _reindex(
     space: EmbeddingSpace,
     embedder: ModelSpec,
     progress: Callable[[int, int], None],
-) -> int:
+) -> Written:
     collection.check_writable()
     new = collection.new_vectors(digest_of(embedder))
     encoder = models.encoder(embedder, "bulk")
 
-    def make(texts: list[str]) -> NDArray[np.float32]:
-        return encoder.encode_passages(texts).vectors
+    def make(texts: list[str]) -> Made:
+        encoding = encoder.encode_passages(texts)
+        return encoding.vectors, encoding.cut
 
-    dim = indexed_dim(embedder) or int(make([""]).shape[1])
+    dim = indexed_dim(embedder) or int(make([""])[0].shape[1])
     total = collection.count()
     done = total - new.left()
     while chunk := new.next_texts(config.EMBED_CHUNK_DOCUMENTS):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 from uuid import UUID
 
 if TYPE_CHECKING:
@@ -43,6 +43,18 @@ class Document:
     def full_text(self) -> str:
         """Return what is indexed, embedded and reranked; see `full_text`."""
         return full_text(self.title, self.text)
+
+
+class Written(int):
+    """How many documents were stored; `truncated` says of how many the embedder read no more than the beginning."""
+
+    truncated: int
+
+    def __new__(cls, count: int, truncated: int = 0) -> Self:
+        """Make it of both numbers."""
+        made = super().__new__(cls, count)
+        made.truncated = truncated
+        return made
 
 
 @dataclass(frozen=True, slots=True)

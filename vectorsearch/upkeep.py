@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vectorsearch.index.base import DenseIndex, LexicalIndex
-    from vectorsearch.index.keeper import Keeper
+    from vectorsearch.index.keeper import FileState, Keeper
     from vectorsearch.storage.store import Store
 
     Progress = Callable[[int, int], None]
@@ -121,14 +121,14 @@ class Upkeep:
             if progress is not None:
                 progress(done, max(done, documents))
 
-        lacking = [part for part, keeper in self._keepers() if keeper.lacks_files()]  # before a search makes them
+        files = {part: keeper.files() for part, keeper in self._keepers()}  # before a search makes them
         faults = find_faults(self.store, advance)
         for part, keeper in self._keepers():
             faults += [Fault(part, message, mendable=True) for message in keeper.faults()]
         if not any(fault.part in ("file", "documents") for fault in faults):  # else the indexes follow what is wrong
             faults += [Fault("lexical", message, mendable=True) for message in self._lexical_faults()]
             faults += [Fault("dense", message, mendable=True) for message in self._dense_faults()]
-            absent = tuple(f"{part}: {_ABSENT}" for part in lacking if self._keeper(part).current().keeps_files)
+            absent = tuple(f"{part}: {_ABSENT}" for part, keeper in self._keepers() if _is_absent(files[part], keeper))
             return Verification(documents, vectors, tuple(faults), absent=absent)
         return Verification(documents, vectors, tuple(faults))
 
@@ -147,11 +147,11 @@ class Upkeep:
             if fault.part == "file":
                 raise DamagedDatabase(f"{fault}: restore {str(self.store.folder)!r} from a snapshot")
         wrong = {part: keeper.faults() for part, keeper in self._keepers()}  # mending makes all of another history
-        lacking = {part: keeper.lacks_files() for part, keeper in self._keepers()}
+        files = {part: keeper.files() for part, keeper in self._keepers()}
         restored = mend(self.store, lambda rows: self.dense.opened().kept(rows) if rows else {})
         for part, keeper in self._keepers():
             keeper.rebuild()
-            if wrong[part] or (lacking[part] and keeper.current().keeps_files):
+            if wrong[part] or _is_absent(files[part], keeper):
                 why = "; ".join(wrong[part]) or "its files were not there"
                 restored += (f"the {part} index is built again from the documents: {why}",)
         return replace(self.verify(progress), restored=restored)
@@ -209,9 +209,6 @@ class Upkeep:
     def _keepers(self) -> tuple[tuple[str, Keeper[Any]], ...]:
         return (("lexical", self.lexical), ("dense", self.dense))
 
-    def _keeper(self, part: str) -> Keeper[Any]:
-        return dict(self._keepers())[part]
-
     def _lexical_faults(self) -> Iterator[str]:
         index = self.lexical.current()
         with self.store.snapshot() as snapshot:
@@ -244,6 +241,11 @@ class Upkeep:
                         absent += not _finds(index, vector, np.array([row]))
         if absent or missed > (1 - FLOOR) * checked:  # a graph may miss a few that it holds
             yield f"{missed} of about {_CHECKED_VECTORS} vectors are not found by themselves"
+
+
+def _is_absent(files: FileState, keeper: Keeper[Any]) -> bool:
+    """Tell whether files are gone that an index should have; in memory it has none."""
+    return files == "lost" or (files == "none" and not keeper.in_memory and keeper.current().keeps_files)
 
 
 def _differing(held: NDArray[np.int64], stored: NDArray[np.int64]) -> str:

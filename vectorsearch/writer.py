@@ -17,6 +17,7 @@ from vectorsearch.rows import iter_rows, with_vectors
 from vectorsearch.space import digest_of
 from vectorsearch.storage.errors import SpaceChanged
 from vectorsearch.storage.store import OnConflict
+from vectorsearch.types import Written
 from vectorsearch.write_rate import WriteRate
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Writer:
     space: EmbeddingSpace
     rate: WriteRate = field(default_factory=WriteRate)
 
-    def write(self, docs: Rows, *, on_conflict: OnConflict, vectors: Vectors | None = None) -> int:
+    def write(self, docs: Rows, *, on_conflict: OnConflict, vectors: Vectors | None = None) -> Written:
         """Store documents and return how many; see `Database.add` and `Database.upsert`."""
         if on_conflict not in get_args(OnConflict):
             raise InvalidInput(f"on_conflict is {on_conflict!r}: use 'error', 'skip' or 'replace'")
@@ -48,10 +49,11 @@ class Writer:
         rows = iter_rows(docs)
         numbered = enumerate(parse_documents(rows if vectors is None else with_vectors(rows, vectors)))
         size = config.WRITE_CHUNK_DOCUMENTS if self.space.embedder is None else config.EMBED_CHUNK_DOCUMENTS
-        written = 0
+        written = Written(0)
         try:
             while chunk := list(itertools.islice(numbered, size)):
-                written += self._write_chunk(chunk, on_conflict)
+                more = self._write_chunk(chunk, on_conflict)
+                written = Written(written + more, written.truncated + more.truncated)
         except BaseException as exc:  # the rows' own iterator may raise anything; it goes on as it is
             if written:
                 of_this = (
@@ -61,7 +63,7 @@ class Writer:
             raise
         return written
 
-    def _write_chunk(self, chunk: list[tuple[int, Document]], on_conflict: OnConflict) -> int:
+    def _write_chunk(self, chunk: list[tuple[int, Document]], on_conflict: OnConflict) -> Written:
         if on_conflict != "error":
             # Of an id that comes twice the last counts, or the first where none is replaced: in one chunk as in two.
             kept: dict[str, tuple[int, Document]] = {}
@@ -73,7 +75,7 @@ class Writer:
         self.collection.check(documents, rows=rows, on_conflict=on_conflict)
         if on_conflict != "error":
             documents = self._new(documents, on_conflict)
-        return self._store(documents, on_conflict) if documents else 0
+        return self._store(documents, on_conflict) if documents else Written(0)
 
     def _new(self, documents: list[Document], on_conflict: OnConflict) -> list[Document]:
         """Leave out what is stored already, so that an interrupted run goes on without embedding it again.
@@ -96,27 +98,29 @@ class Writer:
         }
         return [document for document in documents if document.id not in unchanged]
 
-    def _store(self, documents: list[Document], on_conflict: OnConflict) -> int:
+    def _store(self, documents: list[Document], on_conflict: OnConflict) -> Written:
         while True:
             embedder = self.space.embedder
             made_by = None if embedder is None else digest_of(embedder)
             try:
-                embedded = self._embedded(documents, embedder)
-                return self.collection.write(embedded, on_conflict=on_conflict, made_by=made_by)
+                embedded, truncated = self._embedded(documents, embedder)
+                return self.collection.write(embedded, on_conflict=on_conflict, made_by=made_by, truncated=truncated)
             except SpaceChanged:  # the vectors were exchanged while these were made: they are no use
                 continue
 
-    def _embedded(self, documents: Sequence[Document], embedder: ModelSpec | None) -> list[Document]:
-        """Give each document without a vector the embedder's, if there is an embedder."""
+    def _embedded(
+        self, documents: Sequence[Document], embedder: ModelSpec | None
+    ) -> tuple[list[Document], frozenset[str]]:
+        """Give each document without a vector the embedder's, if there is one, and the ids of those that it cut."""
         complete = list(documents)
         missing = [i for i, document in enumerate(documents) if document.vector is None]
         if embedder is None or not missing:
-            return complete
+            return complete, frozenset()
         texts = [documents[i].full_text for i in missing]
-        vectors = self.models.encoder(embedder, self._workload(embedder, texts)).encode_passages(texts).vectors
-        for i, vector in zip(missing, vectors, strict=True):
+        encoding = self.models.encoder(embedder, self._workload(embedder, texts)).encode_passages(texts)
+        for i, vector in zip(missing, encoding.vectors, strict=True):
             complete[i] = replaced(documents[i], vector=vector)
-        return complete
+        return complete, frozenset(documents[i].id for i, cut in zip(missing, encoding.cut, strict=True) if cut)
 
     def _workload(self, embedder: ModelSpec, texts: Sequence[str]) -> Workload:
         return self.rate.workload(

@@ -39,7 +39,7 @@ def main() -> None:
         folder = Path(sys.argv[1]) / name
         with Collection.open(folder, CollectionSettings(embed="golden@1")) as collection:
             collection.write([Document("gone", "apple"), *documents()])
-            collection.write(documents()[:5], on_conflict="replace")
+            collection.write(documents()[:5], on_conflict="replace", truncated={"d3", "d4"})
             collection.delete(["gone"])
             if name == "format_2":
                 collection.upkeep.compact()

@@ -108,7 +108,7 @@ def test_another_models_vectors_are_thrown_away_when_a_third_model_is_asked_for(
     with vs.open(tmp_path / "db", embed=EMBEDDER, backend=fake_backend().name) as db:
         db.add(docs(10))
         store = db._collection.upkeep.store
-        NewVectors(store, "someone else's").append([1, 2], np.ones((2, 5), np.float32))
+        NewVectors(store, "someone else's").append([1, 2], (np.ones((2, 5), np.float32), np.zeros(2, np.bool_)))
         assert db.reindex(embed=OTHER) == 10
         check(db, 10, 32)
 

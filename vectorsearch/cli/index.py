@@ -91,9 +91,12 @@ def index(
             _advise(database)
         documents = database.count()
         embedding = _embedding(database)
+        max_tokens = database.info().get("embedder_max_tokens")
     rejects = str(rejected) if report.rejected else None
     if as_json:
-        counts = {name: getattr(report, name) for name in ("rows", "stored", "unchanged", "rejected", "failures")}
+        counts = {
+            name: getattr(report, name) for name in ("rows", "stored", "unchanged", "rejected", "truncated", "failures")
+        }
         values = {**counts, "documents": documents, "interrupted": interrupted, "rejects": rejects}
         output.print_json({"db": str(db), **values, "embedding": embedding})
     for failure in report.failures:
@@ -102,6 +105,7 @@ def index(
         raise KeyboardInterrupt(f"interrupted: {_stored(report)}; run the same command to go on")
     if not as_json:
         _print_report(report, documents, rejects)
+        output.print_truncated(report.truncated, max_tokens)
     if not report.rows:
         output.print_error(f"{', '.join(corpus)} holds no rows, so nothing was indexed: is it the right file?")
     if not (report.complete and report.rows):

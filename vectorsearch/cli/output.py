@@ -91,6 +91,13 @@ def print_warning(text: str) -> None:
     err.print(Text.assemble(("warning: ", "bold yellow"), one_line(text)), soft_wrap=True)
 
 
+def print_truncated(count: int, max_tokens: int | None) -> None:
+    """Warn of documents that are longer than what the embedder reads, if there are any."""
+    if count:
+        what = f"{counted(count, 'document')} longer than the {max_tokens or 'few'} tokens that the embedder reads"
+        print_warning(f"{what}: their vectors are of the beginning alone; words are searched in the whole text")
+
+
 def warn_of_failure(text: str) -> None:
     """Print a warning of what failed after the answer was there; the exit code is then 1 at least."""
     if (running := answer.current()) is not None:

@@ -37,8 +37,10 @@ def reindex(
             raise KeyboardInterrupt("interrupted: run the same command to go on") from None
         with output.Meter("building indexes", "rows") as meter:
             database.refresh(progress=meter.update)
+        max_tokens = database.info().get("embedder_max_tokens")
         name = database.embedder.name if database.embedder else embed
     if as_json:
-        output.print_json({"db": str(db), "embed": name, "vectors": vectors})
+        output.print_json({"db": str(db), "embed": name, "vectors": vectors, "truncated": vectors.truncated})
         return
     output.out.print(Text(f"{output.counted(vectors, 'vector')} of {name}"))
+    output.print_truncated(vectors.truncated, max_tokens)

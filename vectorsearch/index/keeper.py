@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from vectorsearch.index.base import BuildsAside, DerivedIndex
 from vectorsearch.storage import manifest
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vectorsearch.index.index_budget import IndexBudget
     from vectorsearch.storage.store import Store
 
+FileState = Literal["there", "lost", "none"]
 I = TypeVar("I", bound=DerivedIndex)  # noqa: E741 -- the kind of index
 
 
@@ -122,10 +123,18 @@ class Keeper(Generic[I]):
             folder = self._folder
             return [] if folder is None or not folder.exists() else manifest.faults(folder / manifest.NAME, self._store)
 
-    def lacks_files(self) -> bool:
-        """Tell whether there are no files on disk to begin from: not made yet, or deleted."""
+    @property
+    def in_memory(self) -> bool:
+        """Tell whether it writes no files."""
+        return self._folder is None
+
+    def files(self) -> FileState:
+        """Tell whether there are files to begin from, or some that nothing vouches for any more."""
         with self._without_builder():
-            return self._folder is not None and not (self._folder / manifest.NAME).exists()
+            folder = self._folder
+            if folder is None or not folder.exists():
+                return "none"
+            return "there" if (folder / manifest.NAME).exists() else "lost" if any(folder.iterdir()) else "none"
 
     def info(self) -> dict[str, object]:
         """Return what the index says of itself; an index that was not used yet isn't opened for it."""

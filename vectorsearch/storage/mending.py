@@ -11,7 +11,7 @@ import numpy as np
 from vectorsearch.storage import lineage
 from vectorsearch.storage.errors import DamagedDatabase
 from vectorsearch.storage.records import stored_digest, vector_digest, vector_of
-from vectorsearch.storage.schema import FORMAT
+from vectorsearch.storage.upgrade import WITH_DIGESTS
 
 if TYPE_CHECKING:
     import sqlite3
@@ -157,7 +157,7 @@ def wrong_vectors(conn: sqlite3.Connection) -> Iterator[WrongVector]:
 
 
 def _vectors_query(conn: sqlite3.Connection) -> str:
-    if conn.execute("PRAGMA user_version").fetchone()[0] < FORMAT:  # open to read: nobody vouched for them yet
+    if conn.execute("PRAGMA user_version").fetchone()[0] < WITH_DIGESTS:  # open to read: nobody vouched for them yet
         return """
         SELECT v.row, CAST(v.vector AS BLOB), NULL, CAST(d.id AS BLOB)
         FROM vectors v LEFT JOIN documents d ON d.row = v.row ORDER BY v.row
@@ -207,7 +207,11 @@ def _mend_vector(conn: sqlite3.Connection, wrong: WrongVector, blob: bytes | Non
         values: tuple[Any, ...] = (wrong.row, blob)
         conn.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?)", values)
         digest = (wrong.row, vector_digest(wrong.row, blob))
-        conn.execute("INSERT OR REPLACE INTO vector_digests VALUES (?, ?)", digest)
+        conn.execute(
+            "INSERT INTO vector_digests (row, digest) VALUES (?, ?) "
+            "ON CONFLICT (row) DO UPDATE SET digest = excluded.digest",
+            digest,
+        )
         return [f"the vector of row {wrong.row} is restored"]
     if not wrong.usable:
         conn.execute("DELETE FROM vectors WHERE row = ?", (wrong.row,))

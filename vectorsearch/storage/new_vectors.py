@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vectorsearch.storage import failpoints
 from vectorsearch.storage.records import vector_digest
 from vectorsearch.storage.schema import reachable, translated
-from vectorsearch.types import full_text
+from vectorsearch.types import Written, full_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
     from vectorsearch.storage.store import Store
 
-    Make = Callable[[list[str]], NDArray[np.float32]]
+    # Of texts, the vectors float32[n, dim], and bool[n]: whether the model read no more than the beginning.
+    Made = tuple[NDArray[np.float32], NDArray[np.bool_]]
+    Make = Callable[[list[str]], Made]
 
 FILE_NAME = "new-vectors.sqlite"
 _TABLES = """
 CREATE TABLE made_by (model TEXT NOT NULL, lineage TEXT NOT NULL);
-CREATE TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL, digest BLOB NOT NULL);
+CREATE TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL, digest BLOB NOT NULL, truncated INTEGER NOT NULL);
 """
 
 
@@ -63,40 +65,41 @@ class NewVectors:
         with self._store.reading() as conn:
             return [(row, full_text(title, text)) for row, title, text in conn.execute(query, (self.last_row, n))]
 
-    def append(self, rows: Sequence[int], vectors: NDArray[np.float32]) -> None:
-        """Keep vectors float32[n, dim] of these rows."""
+    def append(self, rows: Sequence[int], made: Made) -> None:
+        """Keep what was made of these rows' texts."""
         with translated(self._folder), self._connection() as conn:
-            conn.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", _stored(rows, vectors))
+            conn.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", _stored(rows, made))
             conn.execute("UPDATE made_by SET lineage = ?", (self._store.mark(max(rows, default=0)),))
             conn.commit()
         failpoints.reach("new_vectors.after_append")
 
-    def exchange(self, *, meta: dict[str, str], make: Make) -> int:
+    def exchange(self, *, meta: dict[str, str], make: Make) -> Written:
         """Put the vectors in the place of the store's, in one transaction, and return how many there are.
 
-        Writers wait meanwhile. Documents that were written since `last_row` are embedded here: `make(texts)` gives
-        float32[n, dim]. `meta` are the settings to store with them. The dense index must be built again.
+        Writers wait meanwhile. Documents that were written since `last_row` are embedded here by
+        `make(texts)`. `meta` are the settings to store with them. The dense index must be built again.
         """
         query, since = "SELECT row, title, text FROM documents WHERE row > ? ORDER BY row", self.last_row
         with self._store.transaction(attach=self.path) as conn:
             rest = conn.execute(query, (since,)).fetchall()
             if rest:
-                vectors = make([full_text(title, text) for _, title, text in rest])
+                made = make([full_text(title, text) for _, title, text in rest])
                 conn.executemany(
-                    "INSERT INTO attached.vectors VALUES (?, ?, ?)", _stored([row for row, *_ in rest], vectors)
+                    "INSERT INTO attached.vectors VALUES (?, ?, ?, ?)", _stored([row for row, *_ in rest], made)
                 )
-            for table, column in (("vectors", "vector"), ("vector_digests", "digest")):
+            for table, columns in (("vectors", "v.vector"), ("vector_digests", "v.digest, v.truncated")):
                 conn.execute(f"DELETE FROM {table}")  # noqa: S608 -- constants, no input
                 conn.execute(
-                    f"INSERT INTO {table} SELECT v.row, v.{column} "  # noqa: S608 -- as above
+                    f"INSERT INTO {table} SELECT v.row, {columns} "  # noqa: S608 -- as above
                     "FROM attached.vectors v JOIN documents d ON d.row = v.row"
                 )
             conn.execute("UPDATE state SET seq = seq + 1, vectors = (SELECT count(*) FROM vectors)")
             seq, n = conn.execute("SELECT seq, vectors FROM state").fetchone()
+            truncated = conn.execute("SELECT coalesce(sum(truncated), 0) FROM vector_digests").fetchone()[0]
             values = {**meta, "vectors_floor": str(seq)}
             conn.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
         self.remove()
-        return int(n)
+        return Written(n, truncated)
 
     def remove(self) -> None:
         """Delete the file, if there is one."""
@@ -111,6 +114,7 @@ class NewVectors:
         try:
             with self._connection() as conn:
                 found = conn.execute("SELECT model, lineage FROM made_by").fetchone()
+                conn.execute("SELECT truncated FROM vectors LIMIT 1")  # else of an earlier format
             return bool(found == (made_by, self._store.mark(self.last_row)))
         except sqlite3.DatabaseError:  # cut off while it was made, damaged, or of an earlier format: it is only a cache
             return False
@@ -119,7 +123,7 @@ class NewVectors:
         return closing(sqlite3.connect(self.path))
 
 
-def _stored(rows: Sequence[int], vectors: NDArray[np.float32]) -> Iterator[tuple[int, bytes, bytes]]:
-    for row, vector in zip(rows, vectors, strict=True):
+def _stored(rows: Sequence[int], made: Made) -> Iterator[tuple[int, bytes, bytes, bool]]:
+    for row, vector, truncated in zip(rows, *made, strict=True):
         blob = vector.astype("<f4").tobytes()
-        yield row, blob, vector_digest(row, blob)
+        yield row, blob, vector_digest(row, blob), bool(truncated)

@@ -35,6 +35,7 @@ class Record:
     metadata: str
     digest: bytes
     vector: bytes | None
+    truncated: bool | None = False  # whether the embedder read its beginning alone; None where nobody knows
 
     @property
     def dim(self) -> int | None:

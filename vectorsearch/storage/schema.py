@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # What this release writes, and brings earlier ones to. 2 was 1 with deletions forgotten; 3 knows its generations, and
-# has a digest of each vector.
-FORMAT = 3
+# has a digest of each vector; 4 knows of each vector whether the embedder read the whole text.
+FORMAT = 4
 FILE_NAME = "documents.sqlite"
 _APPLICATION_ID = 0x56534442  # "VSDB", at byte 68 of the file, so that `file` and we know it without opening it
 _KEPT = "nothing of an unfinished write was kept, and everything before it was"

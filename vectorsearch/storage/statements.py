@@ -25,10 +25,11 @@ def insert_rows(conn: sqlite3.Connection, records: Sequence[Record], seq: int) -
         ((row, r.id, r.digest, r.title, r.metadata, r.text) for row, r in numbered),
     )
     failpoints.reach("store.after_documents")
-    vectors = [(row, r.vector) for row, r in numbered if r.vector is not None]
-    conn.executemany("INSERT INTO vectors VALUES (?, ?)", vectors)
+    vectors = [(row, r.vector, r.truncated) for row, r in numbered if r.vector is not None]
+    conn.executemany("INSERT INTO vectors VALUES (?, ?)", ((row, blob) for row, blob, _ in vectors))
     conn.executemany(
-        "INSERT INTO vector_digests VALUES (?, ?)", ((row, vector_digest(row, blob)) for row, blob in vectors)
+        "INSERT INTO vector_digests VALUES (?, ?, ?)",
+        ((row, vector_digest(row, blob), truncated) for row, blob, truncated in vectors),
     )
     return seq + len(records)
 

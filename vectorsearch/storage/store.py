@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replaced
 from typing import TYPE_CHECKING, Literal
 
 from vectorsearch.storage.connections import Connections
@@ -17,9 +18,12 @@ from vectorsearch.storage.records import (
 from vectorsearch.storage.settings import embed_of
 from vectorsearch.storage.snapshot import to_batch
 from vectorsearch.storage.statements import advance, delete_rows, dim_of, insert_rows, meta_of, select_in
+from vectorsearch.storage.upgrade import WITH_TRUNCATED
+from vectorsearch.types import Written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     import numpy as np
     from numpy.typing import NDArray
@@ -33,17 +37,25 @@ OnConflict = Literal["error", "skip", "replace"]  # of an id that is stored alre
 class Store(Connections):
     """The documents of one database folder; each write is one transaction. Opened and raised as `Connections`."""
 
-    def write(self, docs: Sequence[Document], *, on_conflict: OnConflict = "error", made_by: str | None = None) -> int:
+    def write(
+        self,
+        docs: Sequence[Document],
+        *,
+        on_conflict: OnConflict = "error",
+        made_by: str | None = None,
+        truncated: AbstractSet[str] = frozenset(),
+    ) -> Written:
         """Store a batch in one transaction and return how many; it is acknowledged once this returns.
 
-        `made_by` is the digest of the model that made the vectors, if it was the database's own.
+        `made_by` is the digest of the model that made the vectors, if it was the database's own, and `truncated` are
+        the ids of those documents of which it read the beginning alone.
 
         Raises:
             SpaceChanged: the database's vectors are of another model by now.
             InvalidInput: a document can't be stored, or its id exists; nothing of the batch was stored.
             StorageFull: the disk is full; nothing of the batch was stored.
         """
-        records = to_records(docs)
+        records = [replaced(r, truncated=True) if r.id in truncated else r for r in to_records(docs)]
         with self.transaction() as conn:
             if made_by is not None and not (embed_of(meta_of(conn)) or "").endswith(made_by):
                 raise SpaceChanged("the vectors were exchanged for another model's: embed the documents again")
@@ -61,7 +73,7 @@ class Store(Connections):
                 conn.execute("INSERT OR REPLACE INTO meta VALUES ('dim', ?)", (str(dim),))
             n_vectors = sum(r.vector is not None for r in records)
             advance(conn, seq, documents=len(records), vectors=n_vectors)
-        return len(records)
+        return Written(len(records), sum(bool(r.truncated) for r in records))
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete documents in one transaction and return how many there were; unknown ids count for nothing."""
@@ -89,14 +101,19 @@ class Store(Connections):
             DamagedDatabase: a document isn't what was written: it would get a digest as if it were.
         """
         query = (
-            "SELECT d.id, d.row, d.title, d.text, d.metadata, v.vector, d.digest, g.digest FROM documents d "
-            "LEFT JOIN vectors v ON v.row = d.row LEFT JOIN vector_digests g ON g.row = d.row WHERE d.id IN"
+            "SELECT d.id, d.row, d.title, d.text, d.metadata, v.vector, d.digest, g.digest, g.truncated "
+            "FROM documents d LEFT JOIN vectors v ON v.row = d.row LEFT JOIN vector_digests g ON g.row = d.row "
+            "WHERE d.id IN"
         )
         with self.transaction() as conn:
             found = sorted(select_in(conn, query, changes), key=lambda stored: stored[1])
-            require_sound(found)
+            require_sound(stored[:8] for stored in found)
             made = ((stored, with_metadata(stored[:6], changes[stored[0]], replace=replace)) for stored in found)
-            changed = [(stored[1], record) for stored, record in made if record.digest != stored[6]]
+            changed = [
+                (stored[1], replaced(record, truncated=stored[8]))
+                for stored, record in made
+                if record.digest != stored[6]
+            ]
             if not changed:
                 return len(found)
             records = [record for _, record in changed]
@@ -125,6 +142,15 @@ class Store(Connections):
         with self.reading() as conn:
             found = select_in(conn, "SELECT row, vector FROM vectors WHERE row IN", rows.tolist())
         return to_batch(sorted(found))
+
+    def truncated(self) -> tuple[int, int]:
+        """Return of how many vectors the embedder read the beginning of a text alone, and of how many nobody knows."""
+        with self.reading() as conn:
+            if conn.execute("PRAGMA user_version").fetchone()[0] < WITH_TRUNCATED:  # open to read
+                return 0, int(conn.execute("SELECT count(*) FROM vectors").fetchone()[0])
+            found = conn.execute("SELECT coalesce(sum(truncated), 0), count(*) - count(truncated) FROM vector_digests")
+            truncated, unknown = found.fetchone()
+        return int(truncated), int(unknown)
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the content digest of each known id, to leave out what is unchanged."""

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-VECTOR_DIGESTS = "CREATE TABLE vector_digests (row INTEGER PRIMARY KEY, digest BLOB NOT NULL)"
+VECTOR_DIGESTS = "CREATE TABLE vector_digests (row INTEGER PRIMARY KEY, digest BLOB NOT NULL, truncated INTEGER)"
+_TRUNCATED = "ALTER TABLE vector_digests ADD COLUMN truncated INTEGER"  # null: the embedder wasn't asked, so not known
+WITH_DIGESTS = 3  # the format since which each vector has its digest
+WITH_TRUNCATED = 4  # and since which it says whether the embedder read the beginning alone
 _CHUNK_ROWS = 4096
 _FROM = "upgraded_from"
 _LEFT = "vectors_to_vouch_for"  # the last row whose vector has its digest; gone when all have
@@ -22,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 def upgrade(conn: sqlite3.Connection, folder: Path, new_format: int) -> None:
-    """Make the tables that formats 1 and 2 lack, then vouch for the vectors that are there, some thousand at a time.
+    """Make what formats 1 to 3 lack, then vouch for the vectors that are there, some thousand at a time.
 
     Nothing that was stored is changed. The first step raises the format: an earlier release refuses the file from then
     on. The settings say from which format it came, and `info()` does.
@@ -31,11 +34,14 @@ def upgrade(conn: sqlite3.Connection, folder: Path, new_format: int) -> None:
     if version < new_format:
         _log.warning("database %r is upgraded from format %d to %d", str(folder), version, new_format)
         conn.execute("BEGIN IMMEDIATE")
-        conn.execute(lineage.TABLES)
-        conn.execute(VECTOR_DIGESTS)
-        lineage.begin(conn, 0)
-        values = {_FROM: str(version), _LEFT: "0"}
-        conn.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
+        if version < WITH_DIGESTS:
+            conn.execute(lineage.TABLES)
+            conn.execute(VECTOR_DIGESTS)
+            lineage.begin(conn, 0)
+            conn.execute("INSERT OR REPLACE INTO meta VALUES (?, '0')", (_LEFT,))
+        else:
+            conn.execute(_TRUNCATED)
+        conn.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", (_FROM, str(version)))
         conn.execute(f"PRAGMA user_version = {new_format}")
         failpoints.reach("upgrade.before_commit")
         conn.execute("COMMIT")
@@ -58,7 +64,7 @@ def _vouch(conn: sqlite3.Connection) -> bool:
     query = "SELECT row, vector FROM vectors WHERE row > ? ORDER BY row LIMIT ?"
     found = conn.execute(query, (int(left[0]), _CHUNK_ROWS)).fetchall()
     digests = ((row, vector_digest(row, blob)) for row, blob in found)
-    conn.executemany("INSERT OR REPLACE INTO vector_digests VALUES (?, ?)", digests)
+    conn.executemany("INSERT OR REPLACE INTO vector_digests (row, digest) VALUES (?, ?)", digests)
     if found:
         conn.execute("UPDATE meta SET value = ? WHERE key = ?", (str(found[-1][0]), _LEFT))
     else:

@@ -224,3 +224,21 @@ def test_nothing_to_index_is_an_error(run: Callable, tmp_path: Path, text: str) 
     assert done.exit_code == 1
     assert done.json["rows"] == 0
     assert "holds no rows" in done.stderr
+
+
+@pytest.mark.usefixtures("fake_models")
+def test_documents_longer_than_the_embedder_reads_are_told_when_indexed(run: Callable, tmp_path: Path) -> None:
+    """S3: `index`, `reindex` and `info` count them and name the limit, in words and in the JSON document."""
+    corpus, db = tmp_path / "long.jsonl", tmp_path / "long.db"
+    corpus.write_text(
+        f'{{"_id": "a", "text": "{"apple " * 600}"}}\n{{"_id": "b", "text": "apple"}}\n', encoding="utf-8"
+    )
+    fake = ("--embed", "fake-embedder", "--backend", "fake")
+    done = run("index", corpus, "--db", db, *fake)
+    assert done.exit_code == 0
+    assert "1 document longer than the 512 tokens that the embedder reads" in " ".join(done.stderr.split())
+    told = run("info", "--db", db, "--json").json
+    assert (told["embedder_max_tokens"], told["truncated_documents"], told["truncated_unknown"]) == (512, 1, 0)
+    assert "truncated documents" in run("info", "--db", db).stdout
+    assert run("reindex", "--db", db, *fake, "--json").json["truncated"] == 1
+    assert run("index", corpus, "--db", tmp_path / "another.db", *fake, "--json").json["truncated"] == 1

@@ -240,8 +240,8 @@ def test_a_base_is_thrown_away_when_its_vectors_were_exchanged_meanwhile(
         assert gate.reached.wait(WAIT_S)
         new = collection.new_vectors("2")
         others = np.random.default_rng(5).standard_normal((3000, 8)).astype(np.float32)
-        new.append(range(1, 3001), others)
-        collection.exchange_vectors(new, embed="new@2", dim=8, make=lambda _: others[:0])
+        new.append(range(1, 3001), (others, np.zeros(3000, np.bool_)))
+        collection.exchange_vectors(new, embed="new@2", dim=8, make=lambda _: (others[:0], np.zeros(0, np.bool_)))
         assert found(collection, others[7], 1) == ["d7"]
         gate.opened.set()
         finished(collection)
