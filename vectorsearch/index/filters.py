@@ -17,7 +17,7 @@ import numpy as np
 
 from backends.errors import InvalidInput
 from vectorsearch.index.filter_shapes import foreign_shape
-from vectorsearch.index.metadata_terms import is_scalar, prefix, sortable_number, value_term
+from vectorsearch.index.metadata_terms import LONGEST, is_scalar, prefix, sortable_number, value_term
 from vectorsearch.stored_values import moment, moment_in, plain_scalar
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _filter(wanted: object) -> Condition:
             if not isinstance(asked, list) or not asked:
                 raise InvalidInput(f"filter {name!r}: {asked!r} must be a list of at least one filter")
             every = tuple(_part(name, part) for part in asked)
-            parts.append(AllOf(every) if name == "$and" else AnyOf(every))
+            parts.append(AllOf(_merged(every)) if name == "$and" else _any_of(every))
         elif name == "$not":
             parts.append(Not(_part(name, asked)))
         elif name.startswith("$"):
@@ -212,6 +212,25 @@ def _filter(wanted: object) -> Condition:
         else:
             parts.append(_field(name, asked))
     return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+
+
+def _any_of(parts: tuple[Condition, ...]) -> Condition:
+    """Return that some part holds, with one look-up for all terms: thousands of parts cost as much as `$in`."""
+    terms = {term for part in parts if isinstance(part, HasAny) for term in part.terms}
+    others = tuple(part for part in parts if not isinstance(part, HasAny))
+    if not terms:
+        return AnyOf(parts)
+    sought = HasAny(tuple(sorted(terms)))
+    return AnyOf((sought, *others)) if others else sought
+
+
+def _merged(parts: tuple[Condition, ...]) -> tuple[Condition, ...]:
+    """Return parts that all hold when these do, with one look-up for all terms that a document must not have."""
+    unwanted = {
+        term for part in parts if isinstance(part, Not) and isinstance(part.part, HasAny) for term in part.part.terms
+    }
+    others = tuple(part for part in parts if not (isinstance(part, Not) and isinstance(part.part, HasAny)))
+    return (*others, Not(HasAny(tuple(sorted(unwanted))))) if unwanted else parts
 
 
 def _shown(wanted: object) -> str:
@@ -285,7 +304,12 @@ def _require_unicode(name: str, text: str) -> None:
 def _one_of(name: str, values: object) -> HasAny:
     if not isinstance(values, list):
         raise InvalidInput(f"filter {name!r}: $in and $nin take a list of values, not {values!r}")
-    return HasAny(tuple(sorted({_equal(name, value) for value in values})))
+    short = {value for value in values if type(value) is str and len(value) <= LONGEST}  # most of a long list
+    _require_unicode(name, "".join(short))
+    begin = prefix(name, "s")
+    terms = {begin + value for value in short}
+    terms |= {_equal(name, value) for value in values if type(value) is not str or len(value) > LONGEST}
+    return HasAny(tuple(sorted(terms)))
 
 
 def _beyond(name: str, bound: object, *, above: bool, or_equal: bool) -> Beyond:

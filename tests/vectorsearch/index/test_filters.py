@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.errors import InvalidInput
-from vectorsearch.index.filters import checked_filter, fields_of, holds, parse_filter
+from vectorsearch.index.filters import AllOf, AnyOf, checked_filter, fields_of, holds, parse_filter
 from vectorsearch.index.metadata_terms import metadata_terms
 from vectorsearch.storage.records import encode_metadata
 from vectorsearch.stored_values import stored_form
@@ -238,6 +238,7 @@ def test_a_date_asks_for_moments_when_the_field_is_mixed() -> None:
         ({"year": {"$exists": 1}}, r"'year': \$exists takes True or False"),
         ({"tag": {"$contains": "x" * 101}}, "up to 100 characters, not 101"),
         ({"tag": {"$lt": "x" * 101}}, "up to 100 characters, not 101"),
+        ({"tag": {"$in": ["a", "\ud83d", "\ude00"]}}, "'tag' has a value that no document can have"),
         ({"tag": "\ud800"}, "'tag' has a value that no document can have"),
         ({"\ud800": {"$exists": True}}, "no document can have"),
         ({"$and": []}, "at least one filter"),
@@ -325,3 +326,14 @@ def test_a_filter_is_kept_in_plain_values_when_it_holds_numpys() -> None:
 def test_the_fields_are_found_when_a_filter_is_nested() -> None:
     """Every field is named once, operators are not."""
     assert fields_of({"a": 1, "$or": [{"b": 1}, {"$not": {"c": {"$gt": 1}}}]}) == {"a", "b", "c"}
+
+
+def test_thousands_of_parts_are_one_look_up_when_they_ask_for_values() -> None:
+    """S6: `$or` of equalities is `$in`, and `$and` of inequalities `$nin`, beside whatever else they hold."""
+    values = range(3000)
+    assert parse_filter({"$or": [{"n": n} for n in values]}) == parse_filter({"n": {"$in": values}})
+    assert parse_filter({"$and": [{"n": {"$ne": n}} for n in values]}) == AllOf(
+        (parse_filter({"n": {"$nin": values}}),)
+    )
+    mixed = parse_filter({"$or": [{"n": 1}, {"m": {"$gt": 2}}, {"n": 3}]})
+    assert mixed == AnyOf((parse_filter({"n": {"$in": [1, 3]}}), parse_filter({"m": {"$gt": 2}})))
