@@ -31,19 +31,7 @@ class _Earlier:
     admissions: set[int] = field(default_factory=set)
     missing: set[InstanceKey] = field(default_factory=set)
     keys: set[InstanceKey] = field(default_factory=set)
-    wants: set[object] = field(default_factory=set)
-
-    def add(self, entry: Admission, missing: set[InstanceKey], now: float) -> None:
-        """Note one that waits on; `wants` are those of who is patient, for whom all was done that can be."""
-        self.admissions.add(entry.number)
-        self.missing |= missing
-        self.keys |= set(entry.keys)
-        if entry.deadline > now:
-            self.wants.add(_wants(entry))
-
-
-def _wants(entry: Admission) -> object:
-    return entry.keys, entry.spared, entry.tenants, entry.under
+    wants: set[object] = field(default_factory=set)  # of those who are patient: for them all was done that can be
 
 
 def admit(draft: Draft) -> None:
@@ -58,7 +46,8 @@ def admit(draft: Draft) -> None:
     earlier = _Earlier()
     claimers = {g.claimed_by for g in draft.generations.values()}
     for entry in waiting:
-        if _wants(entry) in earlier.wants and entry.number not in claimers:
+        wants = (entry.keys, entry.spared, entry.tenants, entry.under)
+        if wants in earlier.wants and entry.number not in claimers:
             continue
         why = _hopeless(draft, entry)
         if why is not None:
@@ -75,7 +64,11 @@ def admit(draft: Draft) -> None:
             held = [draft.joined(entry, key) or draft.reserve(key, eager=False) for key in entry.keys]
             draft.hold(entry, tuple(generation.number for generation in held))
         else:
-            earlier.add(entry, missing, draft.now)
+            earlier.admissions.add(entry.number)
+            earlier.missing |= missing
+            earlier.keys |= set(entry.keys)
+            if entry.deadline > draft.now:
+                earlier.wants.add(wants)
 
 
 def _hopeless(draft: Draft, entry: Admission) -> Exhausted | Broken | None:
