@@ -64,7 +64,7 @@ def padding_of(config: Mapping[str, Any]) -> int | None:
     """Return the padding's id that positions are counted from; None where they are counted from 0."""
     if config.get("model_type") not in OFFSET_POSITIONS:
         return None
-    stated = config.get("pad_token_id", _PADDING)
+    stated = _PADDING if config["model_type"] == "mpnet" else config.get("pad_token_id", _PADDING)  # MPNet's is fixed
     return stated if isinstance(stated, int) else None
 
 

@@ -41,6 +41,7 @@ def test_next_backend_is_taken_when_a_graph_has_fixed_sizes(make_folder: Callabl
         ({"model_type": "roberta", "max_position_embeddings": 514}, 512),
         ({"model_type": "xlm-roberta-xl", "max_position_embeddings": 514, "pad_token_id": 1}, 512),
         ({"model_type": "xmod", "max_position_embeddings": 40, "pad_token_id": 5}, 34),
+        ({"model_type": "mpnet", "max_position_embeddings": 42, "pad_token_id": 5}, 40),
         ({"model_type": "longformer", "max_position_embeddings": 4098}, 4096),
         ({"model_type": "gpt2", "n_positions": 1024}, 1024),
         ({"model_type": "xlnet", "max_position_embeddings": -1}, None),

@@ -17,6 +17,7 @@ from backends.architecture_keys import KEYS
 from backends.base import ModelSpec
 from backends.errors import InvalidModel
 from backends.folder import read_folder
+from backends.folder_keys import Vouched
 
 BERT = {"architectures": ["BertModel"], "model_type": "bert", "hidden_size": 8, "num_hidden_layers": 12}
 
@@ -235,3 +236,13 @@ def test_shards_are_the_weights_when_there_is_an_index(folder_of: Any, load_torc
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(InvalidModel, match="secret"):
         catalogue.resolve(folder)
+
+
+@pytest.mark.parametrize("model_type", sorted(KEYS))
+def test_config_is_not_refused_when_its_class_wrote_its_defaults(model_type: str) -> None:
+    """Each key that a configuration class writes is obeyed, harmless, or neutral as it stands (issue 13.1a)."""
+    transformers = pytest.importorskip("transformers")
+    written = transformers.CONFIG_MAPPING[model_type]().to_dict()
+    if written.get("is_encoder_decoder"):
+        pytest.skip("its decoder is left out, which whoever registers it vouches for")
+    folder_keys.check("config.json", written, "config.json", Vouched(), model_type=model_type)

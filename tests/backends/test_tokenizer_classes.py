@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backends import tokenizer_classes
+from backends import folder_tokenizer, tokenizer_classes
+from backends.folder_keys import Vouched
 from backends.tokenizer_classes import MADE, REGISTERED
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "<s>", "</s>", "dog", "cat", "a", "##s", ",", "Dog", "12345", "'", "t"]
 
@@ -121,3 +125,16 @@ def test_text_is_found_when_a_class_cuts_it_otherwise(
 def test_class_is_the_one_that_the_reference_would_take(named: str | None, model_type: str, kind: str) -> None:
     """What the folder names, or its architecture's; none where the reference obeys the file (issue 13.1b)."""
     assert tokenizer_classes.class_of({"tokenizer_class": named}, {"model_type": model_type}, file_of()) == kind
+
+
+@pytest.mark.parametrize("kind", sorted(MADE))
+def test_folder_is_not_refused_when_a_class_saved_it_as_it_is(kind: str, tmp_path: Path) -> None:
+    """What a tokenizer of each class writes with its defaults is served (issue 13.1a)."""
+    pytest.importorskip("transformers")
+    from transformers.models.auto.tokenization_auto import tokenizer_class_from_name  # noqa: PLC0415  (heavy)
+
+    found = tokenizer_class_from_name(kind)
+    assert found is not None
+    words = {"vocab": {"[UNK]": 0}} if MADE[kind].model == "WordPiece" else {}  # without it no text is cut at all
+    found(**words).save_pretrained(tmp_path)
+    folder_tokenizer.check(tmp_path, "tokenizer.json", Vouched())
