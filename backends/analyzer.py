@@ -17,6 +17,7 @@ from backends.spelling import fold, without_accents
 from backends.words import NON_JOINER, as_written_together, cut, parts, pieces, places, units
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Collection
     from collections.abc import Set as AbstractSet
 
@@ -112,17 +113,30 @@ class Analyzer:
     def spans(self, text: str, wanted: AbstractSet[str]) -> list[tuple[int, int]]:
         """Return where in `text` the words are that `words` would give as one of `wanted`: (start, end), in order.
 
-        Spans that touch, as those of neighbours in a script without spaces do, are one.
+        In a script without spaces a character that was asked for beside another is marked where it is beside it, and
+        alone only if nothing else is to be marked. Spans that touch are one.
         """
+        found = [match for match in places(text) if not wanted.isdisjoint(self.words(match.group()))]
         spans: list[tuple[int, int]] = []
-        for match in places(text):
-            if wanted.isdisjoint(self.words(match.group())):
-                continue
+        for match in self._beside(found, wanted) or found:
             if spans and spans[-1][1] == match.start():
                 spans[-1] = (spans[-1][0], match.end())
             else:
                 spans.append(match.span())
         return spans
+
+    def _beside(self, found: list[re.Match[str]], wanted: AbstractSet[str]) -> list[re.Match[str]]:
+        """Return the places without characters that are wanted in pairs, and are in none of these here."""
+        paired = {unit for word in wanted if len(word) > 1 for unit in units(word)}
+        if not paired:
+            return found
+        kept = {n for n, match in enumerate(found) if paired.isdisjoint(self.words(match.group()))}
+        for n, (one, other) in enumerate(pairwise(found)):
+            if one.end() == other.start():
+                apart = {*self.words(one.group()), *self.words(other.group())}
+                if not wanted.isdisjoint(set(self.words(one.group() + other.group())) - apart):
+                    kept |= {n, n + 1}
+        return [found[n] for n in sorted(kept)]
 
     def _unstopped(self, words: list[str]) -> list[str]:
         return [word for word in words if word not in self._stop_words] if self._stop_words else words

@@ -80,7 +80,7 @@ def checked_scores(name: str, answer: object, n: int) -> NDArray[np.float32]:
         RerankError: the answer is not one number for each text.
     """
     refuse_awaitable(name, answer)
-    if isinstance(answer, np.ndarray) and answer.dtype == np.float32 and answer.shape == (n,):
+    if type(answer) is np.ndarray and answer.dtype == np.float32 and answer.shape == (n,):
         scores = answer.astype(np.float64)
     else:
         scores = _numbers(name, answer, n)
@@ -90,7 +90,8 @@ def checked_scores(name: str, answer: object, n: int) -> NDArray[np.float32]:
 
 def _numbers(name: str, answer: object, n: int) -> NDArray[np.float64]:
     try:
-        given = np.asarray(answer)
+        is_masked = np.ma.isMaskedArray(answer)  # a score that is masked is none
+        given = np.ma.filled(answer.astype(np.float64), np.nan) if is_masked else np.asarray(answer)  # type: ignore[attr-defined]  # masked
         if given.dtype.kind not in "biufO":
             raise TypeError(f"{given.dtype} is no kind of number")  # noqa: TRY301 - as what NumPy raises below
         if given.dtype == object and any(isinstance(score, str | bytes) for score in given.ravel()):

@@ -178,6 +178,12 @@ def test_words_are_the_same_when_threads_share_an_analyser() -> None:
         ("Café, cafe\u0301 and CAFÉ", "café", ["Café", "cafe\u0301", "CAFÉ"]),
         ("我喜欢苹果 apples", "苹果 apple", ["苹果", "apples"]),
         ("用pythonの本", "python", ["python"]),
+        ("学生们去图书馆，机器学习", "学习", ["学习"]),
+        ("学生们去图书馆，机器学习", "学校", ["学", "学"]),  # nothing else is there to be marked
+        ("学生们读书，看书", "书", ["书", "书"]),
+        ("นักเรียนอ่านหนังสือ", "หนังสือ", ["หนังสือ"]),
+        ("大学でﾃﾞｰﾀﾍﾞｰｽの本", "データベース", ["ﾃﾞｰﾀﾍﾞｰｽ"]),
+        ("本を読みました。また来た", "読みました", ["読みました"]),
         ("\uff46\uff55\uff4c\uff4c width", "full", ["\uff46\uff55\uff4c\uff4c"]),
         ("C++ and C# and c", "c++", ["C++"]),
         ("the reader's view", "reader", ["reader's"]),

@@ -232,6 +232,14 @@ def test_largest_score_is_first_when_float32_can_not_hold_it() -> None:
     assert np.isnan(scores).tolist() == [False, False, True, False]
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64, int])
+def test_a_masked_score_is_none_when_an_array_has_a_mask(kind: type) -> None:
+    """S1: what lies under a mask is no score, whatever its type: it doesn't place the hit."""
+    masked = np.ma.masked_array(np.array([9, 1, 2], dtype=kind), mask=[True, False, False])
+    scores = as_reranker(lambda _q, _t: masked).score_detailed("q", ["a"] * 3).scores
+    assert np.isnan(scores).tolist() == [True, False, False]
+
+
 class Waits:
     """A client that has to be awaited."""
 
