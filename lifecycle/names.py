@@ -8,6 +8,7 @@ whether or not it came that far. A key that neither a ref nor a swap wants any m
 from __future__ import annotations
 
 import itertools
+import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,10 @@ def estimate(ref: ModelRef, spec: Any, loader: Loader) -> int:  # noqa: ANN401 -
     """
     try:
         nbytes = int(loader.estimate(spec))
-    except Exception as error:  # a loader is foreign code
+    except BaseException as error:  # a loader is foreign code, and may raise what `except Exception` lets pass
+        is_ours = isinstance(error, KeyboardInterrupt | SystemExit)  # where signals arrive it may be of one
+        if is_ours and threading.current_thread() is threading.main_thread():
+            raise
         raise errors.LoadFailed(f"'{ref}'", cause=error, retry_after_s=0.0) from error
     if not 0 <= nbytes <= MOST:
         size = nbytes if nbytes < 0 else "more than 2^63"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lifecycle_fakes import Bench, Call, FakeClock, FakeSpec
 
-from lifecycle import LifecycleError, ModelConfig, ModelRef
+from lifecycle import LifecycleError, LoadFailed, ModelConfig, ModelRef
 from lifecycle.errors import LeaseTimeout
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ FAR_S = 60.0  # real seconds until a test gives up
 ERRORS = (OSError, SystemExit, KeyboardInterrupt, GeneratorExit, MemoryError)
 SECONDS = (0.0, 1e-9, 0.3, 7.0, 1e4, 1e10, 1e300)
 STEPS = [(name, step) for name in "ABX" for step in ("load", "nbytes", "warm_up", "close")]
+STEPS.append(("X", "estimate"))
 ORDERS: dict[str, Callable[[Bench, float, bool], object]] = {
     "unload": lambda b, s, _: b.manager.unload(A, drain_timeout_s=s),
     "close": lambda b, s, _: b.manager.close(timeout_s=s),
@@ -121,6 +122,18 @@ def test_replace_ends_by_its_own_time_when_an_estimate_hangs() -> None:
     with pytest.raises(LeaseTimeout, match="estimate"):
         b.manager.replace(A, FakeSpec("X", 1, 1), timeout_s=0.0)
     gate.opened.set()
+    assert b.manager.key_of(A).digest == "A"
+    b.finish()
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_replace_fails_when_an_estimate_raises(error: type[BaseException]) -> None:
+    """L8: whatever it is, an error of the loader's is told as one, and doesn't end the caller."""
+    b = Bench(2)
+    b.add("A")
+    b.loader.faults["X", "estimate"] = [error("no")]
+    with pytest.raises(LoadFailed, match=error.__name__):
+        b.manager.replace(A, FakeSpec("X", 1, 1))
     assert b.manager.key_of(A).digest == "A"
     b.finish()
 
