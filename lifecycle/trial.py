@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from backends.base import ModelSpec
 
 TIMEOUT_S = 60.0
+LOADING_S = 5.0  # of them, for what comes after a trial
 SLACK_NBYTES = 64 << 20  # a process grows by more than its models: allocators, threads
 SLACK_SHARE = 0.1
 READ_S = 20.0  # of reading a folder; of its trial, TIMEOUT_S
@@ -113,6 +114,11 @@ def read_apart(folder: Path, *, parsed_nbytes: int, accept_keys: Sequence[str] =
         run_child("lifecycle.trial_child", order, what=f"reading {folder}", limits=limits)
     except ChildEnded as exc:
         raise InvalidModel(f"{exc} (a model's files are read apart before it is registered)") from exc
+
+
+def left_after(spent_s: float) -> float:
+    """Return how long a trial may take, if so much of a registration's time has passed and it must load afterwards."""
+    return max(1.0, TIMEOUT_S - LOADING_S - spent_s)
 
 
 def limit_over(nbytes: int) -> int:

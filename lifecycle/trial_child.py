@@ -81,6 +81,7 @@ def main(order: Mapping[str, Any], say: Callable[[Mapping[str, Any]], object]) -
         growth = growth_of(tokenizer, spec.max_length)
     say({"step": "answering"})
     with timed(seconds, "answering"):
+        model.warm_up()  # with the texts that whoever serves it asks first
         company = company_of(model)
     _forget_peak()
     say({"step": "running the largest batch"})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from backends import catalogue, registry
+from backends import catalogue, fingerprint, registry
 from backends.errors import InferenceError, InvalidInput, InvalidModel, UnknownModel
 from lifecycle import LoadPolicy, ModelConfig, trial
 from lifecycle.config import merge_configs
@@ -40,7 +40,6 @@ TASKS: dict[str, Task] = {
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _RESERVED = frozenset({"default", "none"})
-_PROBES = ("what is a lease", ["A lease lends a model for a while.", "Rain is expected tomorrow."])
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +160,9 @@ class Registration:
             InferenceError, LifecycleError: it can't be loaded, or its answers are no numbers.
         """
         self._require_writable()
+        begun = time.perf_counter()
         spec = self._checked(name, source, task, self._may_vouch(accept_keys))
+        reading_s = time.perf_counter() - begun
         with self._lock:
             try:
                 begun = time.perf_counter()
@@ -170,7 +171,7 @@ class Registration:
                     settings = _settings(stored.task, source, config)
                     settings |= {"accept_keys": list(stored.accept_keys)} if stored.accept_keys else {}
                     if not is_vouched_for(spec):
-                        settings |= self._tried(stored, copying_s, compare=compare, progress=progress)
+                        settings |= self._tried(stored, reading_s + copying_s, compare=compare, progress=progress)
                     row = ModelRow(self._tenant, name, stored.digest, settings)
                     self._exchange(_charged(stored, row), row)
             finally:
@@ -299,7 +300,7 @@ class Registration:
                 )
 
     def _tried(
-        self, spec: ModelSpec, copying_s: float, *, compare: bool, progress: Callable[[str], object] | None
+        self, spec: ModelSpec, spent_s: float, *, compare: bool, progress: Callable[[str], object] | None
     ) -> dict[str, Any]:
         """Try a model in a child process, and return what is stored of that.
 
@@ -311,9 +312,11 @@ class Registration:
         backend = self._models.first_backend(spec)
         if not registry.is_known_elsewhere(backend):
             return {"compared": f"not tried: backend {backend!r} is known to this process only"}
-        found = trial.try_out(spec, backend, limit_nbytes=self._limit_nbytes, progress=progress)
+        found = trial.try_out(
+            spec, backend, limit_nbytes=self._limit_nbytes, timeout_s=trial.left_after(spent_s), progress=progress
+        )
         self._require_room(spec.name, max(found.nbytes, found.load_nbytes))
-        seconds = {"copying": round(copying_s, 3), **found.seconds}
+        seconds = {"copying": round(spent_s, 3), **found.seconds}
         begun = time.perf_counter()
         compared = trial.compare(spec, backend, progress=progress) if compare else "not compared: switched off"
         if compare:
@@ -321,14 +324,16 @@ class Registration:
         return {"trial": asdict(replace(found, seconds=seconds)), "compared": compared}
 
     def _try(self, spec: ModelSpec) -> None:
-        query, texts = _PROBES
+        texts = fingerprint.TEXTS  # the child has been asked them too
         if spec.task == "embed":
             answer = self._models.encoder(spec).encode_passages(texts).vectors
         else:
-            answer = self._models.cross_encoder(spec).score_detailed(query, texts).scores
-        shape = (2, indexed_dim(spec)) if spec.task == "embed" and spec.dim else answer.shape
+            answer = self._models.cross_encoder(spec).score_detailed(fingerprint.QUESTION, texts).scores
+        shape = (len(texts), indexed_dim(spec)) if spec.task == "embed" and spec.dim else answer.shape
         if answer.shape != shape or not np.isfinite(answer).all():
-            raise InferenceError(f"model {spec.name!r} answered two texts with {answer.shape}: {answer.ravel()[:4]}")
+            raise InferenceError(
+                f"model {spec.name!r} answered {len(texts)} texts with {answer.shape}: {answer.ravel()[:4]}"
+            )
 
     def _require_writable(self) -> None:
         self._models.check_open()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hostile_models import grows, panics, write_bert, write_embedder
+from hostile_folders import grows, panics, write_bert, write_embedder
 
 from backends.errors import BackendError, InferenceError, InvalidModel
 from backends.folder import read_folder

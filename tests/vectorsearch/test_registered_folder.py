@@ -22,7 +22,7 @@ from vectorsearch.cli import app
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle" / "support"))
 
-from hostile_models import write_embedder
+from hostile_folders import write_embedder
 
 OPTIONS = {"embed": None, "rerank": None, "backend": "onnx"}
 TEXTS = ["read a file", "rows"]

@@ -13,7 +13,7 @@ from backends.errors import InvalidInput, InvalidModel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle" / "support"))
 
-from hostile_models import write_embedder
+from hostile_folders import write_embedder
 
 MIB = 1 << 20
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 DIM = 8
 WORDS = ("[PAD]", "[UNK]", "read", "a", "file", "files", "full", "rows", "warm", "the")
-_KINDS = ("honest", "greedy", "endless", "sociable", "dying", "crowded", "random")
+_KINDS = ("honest", "greedy", "endless", "sociable", "dying", "crowded", "random", "nan")
 
 
 def write_embedder(
@@ -26,12 +26,13 @@ def write_embedder(
     normalizer: Any = None,
     splitter: Any = None,
     max_length: int = 32,
+    seed: int = 0,
 ) -> Path:
     """Write an embedder.
 
     `greedy` holds so many bytes in each batch, `endless` never comes to an end, `sociable` takes the mean of the batch
-    off each vector, `dying` fails in the runtime, `crowded` holds a kilobyte for each pair of rows, `random` draws
-    numbers too small to be seen, in the body of a condition.
+    off each vector, `dying` fails in the runtime, `nan` divides by zero, `crowded` holds a kilobyte for each pair of
+    rows, `random` draws numbers too small to be seen, in the body of a condition.
     """
     assert kind in _KINDS
     folder.mkdir(parents=True, exist_ok=True)
@@ -44,7 +45,7 @@ def write_embedder(
         tokenizer.normalizer = normalizer
     tokenizer.save(str(folder / "tokenizer.json"))
     nodes = _nodes(kind)
-    table = np.random.default_rng(0).normal(size=(len(WORDS), DIM)).astype(np.float32)
+    table = np.random.default_rng(seed).normal(size=(len(WORDS), DIM)).astype(np.float32)
     graph = helper.make_graph(
         [helper.make_node("Gather", ["table", "input_ids"], ["tokens"]), *nodes],
         "embedder",
@@ -112,7 +113,8 @@ def _nodes(kind: str) -> list[Any]:
         return [wrong, node("Add", ["tokens", "flat"], ["last_hidden_state"])]
     if kind in {"crowded", "random"}:
         return _crowded() if kind == "crowded" else _random()
-    return [node("Identity", ["tokens"], ["last_hidden_state"])]
+    plain = node("Div", ["tokens", "zero"], ["last_hidden_state"])
+    return [plain if kind == "nan" else node("Identity", ["tokens"], ["last_hidden_state"])]
 
 
 def _crowded() -> list[Any]:
