@@ -238,11 +238,9 @@ def test_shards_are_the_weights_when_there_is_an_index(folder_of: Any, load_torc
         catalogue.resolve(folder)
 
 
-@pytest.mark.parametrize("model_type", sorted(KEYS))
+@pytest.mark.parametrize("model_type", sorted(KEYS.keys() - {"mt5", "t5", "umt5"}))  # a decoder has to be vouched for
 def test_config_is_not_refused_when_its_class_wrote_its_defaults(model_type: str) -> None:
     """Each key that a configuration class writes is obeyed, harmless, or neutral as it stands (issue 13.1a)."""
     transformers = pytest.importorskip("transformers")
     written = transformers.CONFIG_MAPPING[model_type]().to_dict()
-    if written.get("is_encoder_decoder"):
-        pytest.skip("its decoder is left out, which whoever registers it vouches for")
     folder_keys.check("config.json", written, "config.json", Vouched(), model_type=model_type)
