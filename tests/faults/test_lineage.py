@@ -160,3 +160,18 @@ def test_a_generation_is_begun_by_the_first_change_of_an_opening_and_by_nothing_
         for i in range(2 * changes):
             collection.write(documents([10 + i]))
     assert generations() == before + changes
+
+
+def test_nothing_is_written_when_an_older_copy_was_put_into_the_open_file(tmp_path: Path) -> None:
+    """D4: the same file with another copy's bytes: the next write is refused, and what was put back opens as it was."""
+    write(tmp_path / "db", range(50))
+    older = (tmp_path / "db" / FILE_NAME).read_bytes()
+    write(tmp_path / "db", range(50, 120))
+    with pytest.raises(DamagedDatabase, match="was overwritten while it was open"):  # noqa: PT012, SIM117 -- as it closes
+        with Collection.open(tmp_path / "db", SETTINGS) as collection:
+            assert collection.lexical("unique7", 5).rows.size == 1
+            with (tmp_path / "db" / FILE_NAME).open("r+b") as file:
+                file.write(older)
+                file.truncate()
+            collection.write(documents(range(200, 230)))
+    check(tmp_path / "db", range(50))

@@ -6,11 +6,11 @@ import os
 import threading
 import warnings
 import weakref
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from vectorsearch.storage import failpoints, lineage
-from vectorsearch.storage.errors import DatabaseClosed, DatabaseLocked, ReadOnlyDatabase
+from vectorsearch.storage.errors import DamagedDatabase, DatabaseClosed, DatabaseLocked, ReadOnlyDatabase
 from vectorsearch.storage.lock import WriterLock, holder_lives
 from vectorsearch.storage.place import Place
 from vectorsearch.storage.pool import ReadPool
@@ -58,6 +58,7 @@ class Connections:
         self._place = Place(folder)
         self._dropped: weakref.finalize[[WriterLock, str], Connections] | None = None
         self._known_dim: int | None = None  # changes with the first vector, and when all are exchanged
+        self._pages: tuple[int, int] | None = None  # of the file as this process left it: nobody else folds a log in
         self._generation: str | None = None  # the token of this opening's changes, once there is one
         self._pool = ReadPool(self._connect_to_read)
         if not read_only:
@@ -141,6 +142,7 @@ class Connections:
             if self._writer is not None:
                 self._writer.execute("VACUUM")
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                self._note_pages()
 
     def trim(self) -> None:
         """Give back the memory of pages that were read or written, of every connection that nobody uses now."""
@@ -196,6 +198,7 @@ class Connections:
             prepare_writer(self._writer, self.folder, durable=durable)
             self._seq = seq_of(self._writer)
             self._place.remember()
+            self._note_pages()
         self.uuid = self.meta()["uuid"]
 
     def check_writable(self) -> None:
@@ -252,6 +255,26 @@ class Connections:
             self._lock.prove()
         self._place.require()
 
+    def _note_pages(self) -> None:
+        with suppress(OSError):  # gone: the next change tells it
+            self._pages = self._place.pages()
+
+    def _require_pages(self) -> None:
+        """Insist that nobody has put another copy's bytes into the file: pages of both would be mixed.
+
+        Raises:
+            DamagedDatabase: somebody has.
+        """
+        if self._place.pages() == self._pages:
+            return
+        with closing(connect(self.folder, read_only=True)) as conn:  # which has read nothing yet
+            seq, uuid = seq_of(conn), meta_of(conn).get("uuid")
+        if seq < self._seq or uuid != self.uuid:  # one that has more changes is told by its generation
+            raise DamagedDatabase(
+                f"the documents' file of {str(self.folder)!r} was overwritten while it was open (it is of change "
+                f"{seq}, and {self._seq} was the last here): nothing was written; close it, and put a whole copy back"
+            )
+
     @contextmanager
     def transaction(self, *, attach: Path | None = None) -> Iterator[sqlite3.Connection]:
         """Lend the writing connection inside a transaction that is committed at the block's end, or undone.
@@ -269,6 +292,7 @@ class Connections:
             begun, before = False, None
             try:
                 self._require_place()
+                self._require_pages()
                 conn.execute("BEGIN IMMEDIATE")
                 self._seq = seq_of(conn)
                 before, begun = self._begin_change(conn), True
@@ -285,5 +309,6 @@ class Connections:
                 if attach is not None:
                     conn.execute("DETACH DATABASE attached")
                 self._seq, self._known_dim = seq_of(conn), dim_of(conn)
+                self._note_pages()
                 if begun and (now := lineage.current(conn)) != before:  # else the change was undone, or began none
                     self._generation = now

@@ -32,6 +32,11 @@ class Place:
                 continue
             self._known[path] = (found.st_dev, found.st_ino)
 
+    def pages(self) -> tuple[int, int]:
+        """Return what changes when somebody writes into the documents' file itself: its time and its size."""
+        found = (self._folder / FILE_NAME).stat()
+        return found.st_mtime_ns, found.st_size
+
     def require(self) -> None:
         """Insist on them.
 
