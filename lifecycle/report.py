@@ -148,7 +148,10 @@ def unload_error(keeper: Keeper, generation: Generation) -> LifecycleError:
             why = f"its {job} has not returned"
         case _:
             why = f"{generation.refs} leases are open"
-    return UnloadTimeout(f"model {name} is still there: {why}; its {size} stay charged until it is gone")
+    return UnloadTimeout(
+        f"model {name} is still there: {why}; its {size} stay charged until it is gone. A call that never ends goes "
+        "only with its process: unregister the model, then restart that"
+    )
 
 
 def _leases(state: State, generation: Generation) -> int:

@@ -140,7 +140,7 @@ def test_nothing_happens_when_the_wall_clock_jumps(
 
 
 def test_quarantined_when_an_unload_passes_its_deadline(bench: MakeBench) -> None:
-    """L48: a close that hangs keeps its bytes charged, doesn't block the next generation, and frees them late."""
+    """L48, U4: a close that hangs, for a call that never ends too, is named with the way out; its bytes free late."""
     b = bench(2, unload_timeout_s=5.0)
     b.add("A")
     gate = b.loader.hold("A", "close")
@@ -148,7 +148,12 @@ def test_quarantined_when_an_unload_passes_its_deadline(bench: MakeBench) -> Non
     unload = Call(lambda: b.manager.unload(ModelRef("t", "A")))
     gate.reached.wait()
     b.pass_time(5.0)
-    assert isinstance(unload.error(), UnloadTimeout)
+    assert isinstance(error := unload.error(), UnloadTimeout)
+    assert "'t/A'" in str(error)
+    assert "goes only with its process: unregister the model, then restart that" in str(error)
+    assert [(model.refs, model.state) for model in b.manager.snapshot().models] == [
+        ((ModelRef("t", "A"),), "quarantined")
+    ]
     assert b.manager.snapshot().quarantined_nbytes == 1
     b.use("A")
     assert b.state.charged_nbytes == 2
