@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Collection", "CollectionSettings", "content_digest", "stored_settings"]
 
+_FEW = 1000  # rows, of which a list is made at once
+
 
 class Collection:
     """Documents with their lexical and dense indexes; open it with `Collection.open`. Threads may share it.
@@ -251,9 +253,16 @@ class Collection:
         return [name for name in sorted(fields_of(plain_filter(filter))) if not index.count_where(has_field(name))]
 
     def examples(self, field: str, n: int) -> list[object]:
-        """Return the values of a field in the first `n` documents that have it; none if no document has."""
-        rows = self._allowed.of(self._lexical.current(), has_field(field))[:n]
-        return [found.metadata[field] for found in self.fetch(rows) if found is not None and field in found.metadata]
+        """Return values of a field in at most `n` documents: of those that have it if they are few, else of the first.
+
+        Which rows have a field is a list as long as there are; it isn't made for the sake of some examples.
+        """
+        index, condition = self._lexical.current(), has_field(field)
+        if index.count_where(condition) > _FEW:
+            documents = self.first(n)
+        else:
+            documents = [found for found in self.fetch(index.rows_where(condition)[:n]) if found is not None]
+        return [document.metadata[field] for document in documents if field in document.metadata]
 
     def refresh(self, progress: Progress | None = None) -> None:
         """Bring both indexes up to date; `progress(done, total)` counts the rows of the two together."""

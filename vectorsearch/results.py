@@ -109,7 +109,7 @@ class SearchResult(Sequence[Hit]):
     """Hits, best first. `degraded` names what was left out and why, such as `rerank:budget`; empty if nothing.
 
     `together` says whether all models of the plan were held as a set while the last stages ran. `notes` tell, where a
-    filter left fewer hits than were wanted, what is amiss with it: a field that no document has, say.
+    filtered search found nothing, what is amiss with the filter: a field that no document has, say.
     """
 
     query: str | None

@@ -115,7 +115,7 @@ class Searcher:
             result = execute(plan, request, resources=resources)
         if loads := self._loads(plan, begun):
             result = replace(result, loads=loads)
-        if request.filter and len(result) < plan.k and plan.documents:
+        if request.filter and plan.k and plan.documents and not result.hits:
             result = replace(result, notes=filter_notes(self._collection, request.filter))
         self._costs.learn(result)
         return result

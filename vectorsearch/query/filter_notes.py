@@ -1,6 +1,6 @@
 """Why a filter may find nothing: fields that no document has, and values of another kind than a field holds.
 
-It is asked only where a filtered search has found fewer hits than it was to, and looks at a few documents.
+It is asked only where a filtered search has found nothing, and looks at a few documents.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ def filter_notes(collection: Collection, wanted: Mapping[str, Any]) -> tuple[str
     asked: dict[str, dict[str, Any]] = {}
     for field, kind, value in _comparisons(wanted):
         asked.setdefault(field, {}).setdefault(kind, value)
+    unknown = collection.unknown_fields(wanted)
     for field, kinds in asked.items():
-        examples = collection.examples(field, _LOOKED_AT)
-        if not examples:
+        if field in unknown:
             notes.append(f"filter: field {field!r} is in no document{_instead(collection, field)}")
             continue
         held: dict[str, Any] = {}
+        examples = collection.examples(field, _LOOKED_AT)
         for value in examples:
             held |= dict.fromkeys(_kinds(value), value)
         if held and held.keys().isdisjoint(kinds):
