@@ -118,7 +118,7 @@ def read_apart(folder: Path, *, parsed_nbytes: int, accept_keys: Sequence[str] =
 
 def left_after(spent_s: float) -> float:
     """Return how long a trial may take, if so much of a registration's time has passed and it must load afterwards."""
-    return max(1.0, TIMEOUT_S - LOADING_S - spent_s)
+    return max(1.0, round(TIMEOUT_S - LOADING_S - spent_s, 1))
 
 
 def limit_over(nbytes: int) -> int:
