@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backends import catalogue
 from backends.errors import InvalidInput, MissingExtra
@@ -97,12 +97,20 @@ def train(
 def read_no_further(folder: Path, max_length: int) -> None:
     """State what the model was trained on as the longest that it reads: longer input was never learned (README).
 
-    In both files, as this project reads the one for cross-encoders, and sentence-transformers the other.
+    In both files, as this project reads the one for cross-encoders, and sentence-transformers the other. A settings
+    file that wasn't there says too that texts are cut as `tokenizer.json` has it, as they were without it.
     """
-    for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
-        file = folder / name
-        stated = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        file.write_text(json.dumps(stated | {key: max_length}, indent=2) + "\n", encoding="utf-8")
+    _state(folder / "sentence_bert_config.json", {"max_seq_length": max_length}, {})
+    _state(
+        folder / "tokenizer_config.json",
+        {"model_max_length": max_length},
+        {"tokenizer_class": "PreTrainedTokenizerFast"},
+    )
+
+
+def _state(file: Path, settings: dict[str, Any], new: dict[str, Any]) -> None:
+    stated = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else new
+    file.write_text(json.dumps(stated | settings, indent=2) + "\n", encoding="utf-8")
 
 
 def with_floats(base: ModelSpec, scratch: Path) -> ModelSpec:

@@ -184,6 +184,7 @@ def test_a_models_life_is_told_when_it_is_registered(run: Callable, shop: Path, 
         "db": str(shop),
         "embed": "words",
         "vectors": 1,
+        "truncated": 0,
     }
     assert run("search", "csv file", *options, "--mode", "dense", "--json").json["hits"][0]["id"] == "csv.reader"
     assert run("reindex", "--embed", "words", "--db", shop).exit_code == 1
