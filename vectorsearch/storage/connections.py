@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 import warnings
 import weakref
@@ -12,15 +13,24 @@ from typing import TYPE_CHECKING
 from vectorsearch.storage import failpoints, lineage
 from vectorsearch.storage.errors import DamagedDatabase, DatabaseClosed, DatabaseLocked, ReadOnlyDatabase
 from vectorsearch.storage.lock import WriterLock, holder_lives
+from vectorsearch.storage.log_stamp import header_of, note_beginning, stamp_change
 from vectorsearch.storage.place import Place
 from vectorsearch.storage.pool import ReadPool
-from vectorsearch.storage.schema import check_connection, connect, holds_database, prepare_writer, reachable, translated
+from vectorsearch.storage.schema import (
+    FILE_NAME,
+    check_connection,
+    connect,
+    empty_log,
+    holds_database,
+    prepare_writer,
+    reachable,
+    translated,
+)
 from vectorsearch.storage.snapshot import Snapshot
 from vectorsearch.storage.statements import dim_of, meta_of, seq_of
 from vectorsearch.storage.upkeep import require_own_log
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -56,6 +66,7 @@ class Connections:
         self._writer: sqlite3.Connection | None = None
         self._lock: WriterLock | None = None
         self._place = Place(folder)
+        self._log = folder / f"{FILE_NAME}-wal"
         self._dropped: weakref.finalize[[WriterLock, str], Connections] | None = None
         self._known_dim: int | None = None  # changes with the first vector, and when all are exchanged
         self._pages: tuple[int, int] | None = None  # of the file as this process left it: nobody else folds a log in
@@ -140,6 +151,10 @@ class Connections:
         self.check_writable()
         with self._write_lock, translated(self.folder):
             if self._writer is not None:
+                empty_log(self._writer, self.folder)
+                self._writer.execute("BEGIN IMMEDIATE")
+                stamp_change(self._writer, begins=not header_of(self._log))  # its pages are others from here on
+                self._writer.execute("COMMIT")
                 self._writer.execute("VACUUM")
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 self._note_pages()
@@ -296,11 +311,16 @@ class Connections:
                 conn.execute("BEGIN IMMEDIATE")
                 self._seq = seq_of(conn)
                 before, begun = self._begin_change(conn), True
+                log = header_of(self._log)
+                stamp_change(conn, begins=not log)
                 yield conn
                 failpoints.reach("store.before_commit")
                 self._require_place()
                 conn.execute("COMMIT")
                 failpoints.reach("store.after_commit")
+                if log and header_of(self._log) != log:
+                    with suppress(sqlite3.OperationalError):  # no room; what was to be stored is
+                        note_beginning(conn)
             except BaseException:
                 if conn.in_transaction:
                     conn.execute("ROLLBACK")

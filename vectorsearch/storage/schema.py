@@ -20,6 +20,7 @@ from vectorsearch.storage.errors import (
     StoreError,
 )
 from vectorsearch.storage.lock import LOCK_NAME
+from vectorsearch.storage.log_stamp import header_of, stamp_copy
 from vectorsearch.storage.upgrade import VECTOR_DIGESTS, upgrade
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # What this release writes, and brings earlier ones to. 2 was 1 with deletions forgotten; 3 knows its generations, and
-# has a digest of each vector; 4 knows of each vector whether the embedder read the whole text.
-FORMAT = 4
+# has a digest of each vector; 4 knows of each vector whether the embedder read the whole text; 5 knows its log.
+FORMAT = 5
 FILE_NAME = "documents.sqlite"
 _APPLICATION_ID = 0x56534442  # "VSDB", at byte 68 of the file, so that `file` and we know it without opening it
 _KEPT = "nothing of an unfinished write was kept, and everything before it was"
@@ -43,7 +44,8 @@ _TABLES = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE state (
     one INTEGER PRIMARY KEY CHECK (one = 1),
-    seq INTEGER NOT NULL, documents INTEGER NOT NULL, vectors INTEGER NOT NULL
+    seq INTEGER NOT NULL, documents INTEGER NOT NULL, vectors INTEGER NOT NULL,
+    stamp INTEGER NOT NULL, log_after INTEGER NOT NULL, log_from INTEGER NOT NULL
 );
 CREATE TABLE documents (
     row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest BLOB NOT NULL,
@@ -53,7 +55,7 @@ CREATE TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 CREATE TABLE deletions (seq INTEGER PRIMARY KEY, row INTEGER NOT NULL);
 {lineage.TABLES};
 {VECTOR_DIGESTS};
-INSERT INTO state VALUES (1, 0, 0, 0);
+INSERT INTO state VALUES (1, 0, 0, 0, 0, 0, 0);
 -- Ties the derived files to this database: those of a folder with other documents don't fit.
 INSERT INTO meta VALUES ('uuid', lower(hex(randomblob(16))));
 """  # noqa: S608 -- two constants, no input
@@ -162,6 +164,20 @@ def connect(folder: Path, *, read_only: bool, create: bool = False) -> sqlite3.C
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0)
 
 
+def connect_alone(folder: Path) -> sqlite3.Connection:
+    """Open a connection that reads the file as it lies there, and not what its log adds."""
+    return sqlite3.connect(f"{(folder / FILE_NAME).absolute().as_uri()}?immutable=1", uri=True, isolation_level=None)
+
+
+def empty_log(conn: sqlite3.Connection, folder: Path) -> None:
+    """Fold the log in and empty it, if nobody reads what was there before; else as much as can be."""
+    if header_of(folder / f"{FILE_NAME}-wal"):
+        (waits_ms,) = conn.execute("PRAGMA busy_timeout").fetchone()
+        conn.execute("PRAGMA busy_timeout = 0")
+        conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        conn.execute(f"PRAGMA busy_timeout = {waits_ms}")
+
+
 def prepare_writer(conn: sqlite3.Connection, folder: Path, *, durable: bool) -> None:
     """Make the tables if there are none, and set the connection up for acknowledged writes."""
     new = conn.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
@@ -176,10 +192,12 @@ def prepare_writer(conn: sqlite3.Connection, folder: Path, *, durable: bool) -> 
     if new:
         script = f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
         conn.executescript(f"BEGIN IMMEDIATE; {script} {_TABLES} COMMIT;")
+        stamp_copy(conn)
         # Moves the identity from the log into the file's first page, where `holds_database` reads it.
         conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     else:
         upgrade(conn, folder, FORMAT)
+        empty_log(conn, folder)
 
 
 def read_meta(folder: Path) -> dict[str, str]:

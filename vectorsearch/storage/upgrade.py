@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from vectorsearch.storage import failpoints, lineage
+from vectorsearch.storage import failpoints, lineage, log_stamp
 from vectorsearch.storage.records import vector_digest
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VECTOR_DIGESTS = "CREATE TABLE vector_digests (row INTEGER PRIMARY KEY, digest BLOB NOT NULL, truncated INTEGER)"
+_STAMPS = tuple(f"ALTER TABLE state ADD COLUMN {name} INTEGER NOT NULL DEFAULT 0" for name in log_stamp.COLUMNS)
 _TRUNCATED = "ALTER TABLE vector_digests ADD COLUMN truncated INTEGER"  # null: the embedder wasn't asked, so not known
 WITH_DIGESTS = 3  # the format since which each vector has its digest
 WITH_TRUNCATED = 4  # and since which it says whether the embedder read the beginning alone
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def upgrade(conn: sqlite3.Connection, folder: Path, new_format: int) -> None:
-    """Make what formats 1 to 3 lack, then vouch for the vectors that are there, some thousand at a time.
+    """Make what formats 1 to 4 lack, then vouch for the vectors that are there, some thousand at a time.
 
     Nothing that was stored is changed. The first step raises the format: an earlier release refuses the file from then
     on. The settings say from which format it came, and `info()` does.
@@ -39,8 +40,10 @@ def upgrade(conn: sqlite3.Connection, folder: Path, new_format: int) -> None:
             conn.execute(VECTOR_DIGESTS)
             lineage.begin(conn, 0)
             conn.execute("INSERT OR REPLACE INTO meta VALUES (?, '0')", (_LEFT,))
-        else:
+        elif version < WITH_TRUNCATED:
             conn.execute(_TRUNCATED)
+        for statement in _STAMPS:
+            conn.execute(statement)
         conn.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", (_FROM, str(version)))
         conn.execute(f"PRAGMA user_version = {new_format}")
         failpoints.reach("upgrade.before_commit")

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vectorsearch.storage.errors import DamagedDatabase
+from vectorsearch.storage.log_stamp import stamp_copy, stray_log
 from vectorsearch.storage.mending import stored_documents, wrong_vectors
-from vectorsearch.storage.schema import FILE_NAME, connect
+from vectorsearch.storage.schema import FILE_NAME, connect, connect_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,8 +51,8 @@ def find_faults(store: Store, advance_by: Callable[[int], None]) -> list[Fault]:
 def require_own_log(folder: Path) -> None:
     """Insist that a log that a killed process has left belongs to the file beside it, before it is folded in.
 
-    SQLite folds in whatever lies there. A log beside an older copy of its file, or a file beside an older log, makes
-    pages of two moments, which neither fit together nor have as many documents as are counted.
+    SQLite folds in whatever lies there; `log_stamp` tells a log of another moment or file. In earlier formats, and
+    where one of the two is damaged, pages don't fit together, or there aren't as many documents as are counted.
 
     Raises:
         DamagedDatabase: it doesn't; both stay as they are.
@@ -64,7 +65,8 @@ def require_own_log(folder: Path) -> None:
             conn.execute("BEGIN")
             if conn.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
                 return
-            pages = conn.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            stray = stray_log(conn, lambda: connect_alone(folder))
+            pages = stray or conn.execute("PRAGMA integrity_check(1)").fetchone()[0]
             wrong = [pages] if pages != "ok" else list(_wrong_numbers(conn))
         except sqlite3.DatabaseError as exc:
             wrong = [str(exc)]
@@ -95,6 +97,8 @@ def copy_documents(store: Store, folder: Path) -> None:
     """
     with store.reading() as conn:
         conn.execute("VACUUM INTO ?", (str(folder / FILE_NAME),))
+    with closing(connect(folder, read_only=False)) as copy:
+        stamp_copy(copy)
 
 
 def _wrong_numbers(conn: sqlite3.Connection) -> Iterator[str]:
