@@ -1,4 +1,8 @@
-"""The files of registered models: copied into the store by digest, one copy however many tenants use it."""
+"""The files of registered models: copied into the store by digest, one copy however many tenants use it.
+
+A copy that no row of the registry names is removed only where a mark beside it says that this store made or dropped it
+without a row: others are there because rows are older than the files, as after a restore, and are kept and told.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import json
 import shutil
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 FOLDER_NAME = "models"
 _VOUCHED = ".accept_keys.json"  # no file of that name is ever copied from a model's folder
 _DIGITS = 32  # of the digest, in a folder's name
+_MARK = ".unused"  # ends the name of the mark beside a copy that has no row yet, or soon none any more
+_LEFT = (".unfinished", ".damaged")  # end the names of what a killed process leaves of a copy
 
 
 class ModelFiles:
@@ -116,7 +122,7 @@ class ModelFiles:
     def _copy(self, spec: ModelSpec, target: Path, placed: int) -> None:
         """Copy a model and put it in its place, unless somebody else has since it was seen to be `placed` so often."""
         mark = token_hex(4)  # another tenant may copy the same model at the same time
-        unfinished, damaged = (target.with_name(f"{target.name}.{mark}.{what}") for what in ("unfinished", "damaged"))
+        unfinished, damaged = (target.with_name(f"{target.name}.{mark}{what}") for what in _LEFT)
         self._folder.mkdir(exist_ok=True)
         with self._keeping(unfinished):
             try:
@@ -130,6 +136,7 @@ class ModelFiles:
                     if self._placed[target] != placed and target.exists():
                         return  # theirs is as good, and may be read already
                     self._placed[target] += 1
+                    _mark(target).touch()
                     if target.exists():  # an instance that is loaded has its files open, and keeps them
                         target.rename(damaged)
                     unfinished.replace(target)
@@ -179,25 +186,47 @@ class ModelFiles:
         return str(copy) if len(copy.name) == _DIGITS and copy.is_dir() else source
 
     def names(self) -> list[str]:
-        """Return the names of the folders that are there."""
-        return sorted(path.name for path in self._folder.iterdir()) if self._folder.exists() else []
+        """Return the names of the copies that are there, unfinished ones left out."""
+        paths = self._folder.iterdir() if self._folder.exists() else ()
+        return sorted(path.name for path in paths if path.suffix not in (*_LEFT, _MARK))
 
-    def unowned(self, names: Iterable[str], rows: Iterable[ModelRow]) -> list[str]:
-        """Return those of the folders' names that are there and belong to no row."""
+    def unowned(self, rows: Iterable[ModelRow]) -> list[str]:
+        """Return the names of the copies that belong to no row, and that nobody is making or dropping."""
         owned = {self.path_of(row.digest).name for row in rows}
-        return [name for name in names if name not in owned and (self._folder / name).exists()]
+        return [name for name in self.names() if name not in owned and not _mark(self._folder / name).exists()]
 
-    def keep_only(self, registry: Registry) -> None:
-        """Remove the files of every model that no row of the registry names, which are read while nothing is copied.
+    @contextmanager
+    def dropping(self, digests: Iterable[str]) -> Iterator[None]:
+        """Say of models that their rows go within the `with` block: `sweep` then removes the files that have none left.
 
-        What a repair found without a row is kept: rows were lost then.
+        A process that is killed in between has said so to the next one.
+        """
+        with ExitStack() as held:
+            for path in {self.path_of(digest) for digest in digests}:
+                held.enter_context(self._keeping(path))
+                if path.exists():
+                    _mark(path).touch()
+            yield
+
+    def sweep(self, registry: Registry) -> None:
+        """Remove the copies that are marked and that no row of the registry names, and what is left of unfinished ones.
+
+        The rows are read while nothing is copied.
         """
         with self._lock:
-            kept = {self.path_of(row.digest) for row in registry.models()} | set(+self._held)
-            kept |= {self._folder / name for name in registry.kept()}
-            for path in self._folder.iterdir() if self._folder.exists() else ():
-                if path not in kept:
+            held = set(+self._held)
+            owned = {self.path_of(row.digest) for row in registry.models()}
+            for path in list(self._folder.iterdir()) if self._folder.exists() else ():
+                if path.suffix in _LEFT and path not in held:
                     shutil.rmtree(path, ignore_errors=True)
+                elif path.suffix == _MARK and (copy := path.with_suffix("")) not in held:
+                    if copy not in owned:
+                        shutil.rmtree(copy, ignore_errors=True)
+                    path.unlink(missing_ok=True)
+
+
+def _mark(copy: Path) -> Path:
+    return copy.with_name(f"{copy.name}{_MARK}")
 
 
 def _first_of(error: OSError) -> object:

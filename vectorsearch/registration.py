@@ -191,7 +191,8 @@ class Registration:
         try:
             self._settle(row.digest, rows)
             self._try(stored)
-            self._registry.put_model(row)
+            with self._files.dropping([] if before is None else [before.digest]):
+                self._registry.put_model(row)
         except BaseException:
             self._settle(row.digest, self._rows)
             raise
@@ -213,7 +214,8 @@ class Registration:
             if row is None:
                 raise UnknownModel(f"no model {name!r} is registered: there are {', '.join(self._rows) or 'none'}")
             self._require_unused(row)
-            self._registry.remove_model(self._tenant, name)
+            with self._files.dropping([row.digest]):
+                self._registry.remove_model(self._tenant, name)
             self._rows = {other: kept for other, kept in self._rows.items() if other != name}
             self._settle(row.digest, self._rows)
             self._sweep()
@@ -365,7 +367,7 @@ class Registration:
 
     def _sweep(self) -> None:
         """Drop the files of models that nobody has registered."""
-        self._files.keep_only(self._registry)
+        self._files.sweep(self._registry)
 
 
 def is_vouched_for(spec: ModelSpec) -> bool:

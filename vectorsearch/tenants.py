@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 from backends.errors import InvalidInput, VectorSearchError
 from vectorsearch.model_files import FOLDER_NAME as MODELS
+from vectorsearch.model_files import ModelFiles
 from vectorsearch.registration import RegisteredModel
 from vectorsearch.storage import failpoints
 from vectorsearch.storage.errors import DamagedDatabase, DatabaseClosed, ReadOnlyDatabase, StorageFull, StoreError
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from backends.base import ModelSpec
     from lifecycle import ModelManager
     from vectorsearch.database import Database
-    from vectorsearch.model_files import ModelFiles
 
 FOLDER_NAME = "tenants"
 AS_BEFORE: Final = "default"  # what it has; of a new tenant, no quota and no guarantee
@@ -252,19 +252,24 @@ class Tenants:
             shutil.rmtree(removed, ignore_errors=True)
             if folder.exists():
                 folder.rename(removed)
-            self._registry.remove_tenant(name)
+            self._forget(name)
             self._manager.set_tenant(name)
-            self._files.keep_only(self._registry)
+            self._files.sweep(self._registry)
             shutil.rmtree(removed, ignore_errors=True)
+
+    def _forget(self, name: str) -> None:
+        """Take a tenant's rows away; the files of its models go with the next sweep."""
+        with self._files.dropping(row.digest for row in self._registry.models(name)):
+            self._registry.remove_tenant(name)
 
     def _finish_removals(self) -> None:
         """Remove what a run that was cut off has left: the rest of a tenant, and files that no model needs."""
         for left in (self._folder / FOLDER_NAME).glob(f"{_REMOVED}*"):
             name = left.name.removeprefix(_REMOVED)
             if self._registry.tenant(name) is not None and not left.with_name(name).exists():
-                self._registry.remove_tenant(name)
+                self._forget(name)
             shutil.rmtree(left, ignore_errors=True)
-        self._files.keep_only(self._registry)
+        self._files.sweep(self._registry)
 
     def _finish_making(self) -> None:
         """Remove what a run that was cut off has left of tenants that nobody got; keep one that has documents."""
@@ -328,7 +333,7 @@ class Tenants:
                 "tenants", f"{where!r} is no tenant's: add tenant {name!r}, or remove the folder", mendable=False
             )
         rows = self._registry.models()
-        for name in self._files.unowned(self._registry.kept(), rows):
+        for name in self._files.unowned(rows):
             where = str(self._folder / MODELS / name)
             what = f"{where!r} is no registered model's: register it from there, or remove the folder"
             yield Fault("models", what, mendable=False)
@@ -343,7 +348,7 @@ class Tenants:
             StorageFull: there is no room.
             StoreError: the registry or a model can't be copied.
         """
-        copy = Registry(folder, checked=False)
+        copy, copies = Registry(folder, checked=False), ModelFiles(folder)
 
         def copy_rows() -> Iterator[str]:
             self._registry.copy_into(folder)
@@ -360,7 +365,9 @@ class Tenants:
                     if isinstance(exc, StorageFull | DatabaseClosed):  # the others can't be copied either
                         raise
                     faults.append(Fault(f"tenant {row.name}", str(exc), mendable=False))
-                copy.remove_tenant(row.name)
+                with copies.dropping(model.digest for model in copy.models(row.name)):
+                    copy.remove_tenant(row.name)
+        copies.sweep(copy)
         return tuple(faults)
 
     def close(self) -> None:

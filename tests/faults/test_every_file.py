@@ -179,6 +179,17 @@ def test_the_check_notices_when_a_files_digest_is_not_compared(
         _try(states, tmp_path / "tried", [(name, "other") for name in names])
 
 
+def test_nothing_is_deleted_when_documents_and_registry_are_both_of_before(states: Path, tmp_path: Path) -> None:
+    """D2: the two fit together, and know nothing of a model that was registered since: it stays, and is told."""
+    _try(states, tmp_path / "tried", [(FILE_NAME, "older"), ("registry.sqlite", "older")])
+    shutil.copytree(states / "db", tmp_path / "db")
+    for name in (FILE_NAME, "registry.sqlite"):
+        shutil.copy(states / "older" / name, tmp_path / "db" / name)
+    with open_store(tmp_path / "db") as db:
+        (told,) = [fault.message for fault in db.verify().faults if fault.part == "models"]
+    assert "is no registered model's: register it from there, or remove the folder" in told
+
+
 @pytest.mark.deep
 def test_answers_are_right_or_refused_when_any_file_is_not_what_it_was(states: Path, tmp_path: Path) -> None:
     """D1, D2: every file of a store, each harm."""
