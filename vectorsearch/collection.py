@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from vectorsearch.index.index_budget import IndexBudget
     from vectorsearch.index.keeper import Keeper
     from vectorsearch.storage.new_vectors import Make
+    from vectorsearch.storage.records import Record
     from vectorsearch.storage.store import OnConflict
     from vectorsearch.types import Candidates, Document, Filter, Metadata, Written
 
@@ -113,17 +114,19 @@ class Collection:
         """
         self._store.check_writable()
 
-    def check(self, docs: Sequence[Document], *, rows: Sequence[int], on_conflict: OnConflict) -> None:
-        """Raise what `write` would for the documents themselves, before any of them is embedded.
+    def check(self, docs: Sequence[Document], *, rows: Sequence[int], on_conflict: OnConflict) -> list[Record]:
+        """Raise what `write` would for the documents themselves, before any is embedded; return them as it stores them.
 
         Messages name `rows`, one for each document.
 
         Raises:
             DuplicateId, DimensionMismatch, NonFiniteVector, InvalidInput: a document can't be stored.
         """
-        check_dims(to_records(docs, rows=rows), self.dim, rows=rows)
+        records = to_records(docs, rows=rows)
+        check_dims(records, self.dim, rows=rows)
         if on_conflict == "error" and (known := self.digests([doc.id for doc in docs])):
             raise existing_ids({doc.id: row for row, doc in zip(rows, docs, strict=True) if doc.id in known})
+        return records
 
     def write(
         self,
@@ -145,6 +148,10 @@ class Collection:
             StorageFull: likewise.
         """
         return self._store.write(docs, on_conflict=on_conflict, made_by=made_by, truncated=truncated)
+
+    def write_records(self, records: Sequence[Record], *, on_conflict: OnConflict, made_by: str | None) -> Written:
+        """Store what `check` returned, or some of it, with vectors or without; otherwise as `write`."""
+        return self._store.write_records(records, on_conflict=on_conflict, made_by=made_by)
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete documents in one transaction and return how many there were."""

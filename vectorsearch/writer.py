@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from dataclasses import replace as replaced
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from backends.errors import InvalidInput
 from vectorsearch import config
-from vectorsearch.collection import content_digest
 from vectorsearch.documents import parse_documents
 from vectorsearch.rows import iter_rows, with_vectors
 from vectorsearch.space import digest_of
 from vectorsearch.storage.errors import SpaceChanged
+from vectorsearch.storage.records import embedded, vector_of
 from vectorsearch.storage.store import OnConflict
 from vectorsearch.types import Written
 from vectorsearch.write_rate import WriteRate
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from vectorsearch.models import Models
     from vectorsearch.rows import Rows, Vectors
     from vectorsearch.space import EmbeddingSpace
+    from vectorsearch.storage.records import Record
     from vectorsearch.types import Document
 
 
@@ -72,55 +72,51 @@ class Writer:
                     kept[document.id] = row, document
             chunk = list(kept.values())
         rows, documents = [row for row, _ in chunk], [document for _, document in chunk]
-        self.collection.check(documents, rows=rows, on_conflict=on_conflict)
+        records = self.collection.check(documents, rows=rows, on_conflict=on_conflict)
         if on_conflict != "error":
-            documents = self._new(documents, on_conflict)
-        return self._store(documents, on_conflict) if documents else Written(0)
+            records = self._new(records, on_conflict)
+        return self._store(records, on_conflict) if records else Written(0)
 
-    def _new(self, documents: list[Document], on_conflict: OnConflict) -> list[Document]:
+    def _new(self, records: list[Record], on_conflict: OnConflict) -> list[Record]:
         """Leave out what is stored already, so that an interrupted run goes on without embedding it again.
 
         Documents to be replaced are only left out if they are stored unchanged.
         """
-        known = self.collection.digests([document.id for document in documents])
+        known = self.collection.digests([record.id for record in records])
         if on_conflict == "skip":
-            return [document for document in documents if document.id not in known]
-        same = [document for document in documents if known.get(document.id) == content_digest(document)]
-        stored = self.collection.get([document.id for document in same if document.vector is not None])
+            return [record for record in records if record.id not in known]
+        same = [record for record in records if known.get(record.id) == record.digest.hex()]
+        stored = self.collection.get([record.id for record in same if record.vector is not None])
         vectors = {before.id: before.vector for before in stored if before is not None and before.vector is not None}
         unchanged = {
-            document.id
-            for document in same
-            if document.vector is None
-            or (
-                document.id in vectors and np.array_equal(vectors[document.id], np.asarray(document.vector, np.float32))
-            )
+            record.id
+            for record in same
+            if record.vector is None
+            or (record.id in vectors and np.array_equal(vectors[record.id], vector_of(record.vector)))
         }
-        return [document for document in documents if document.id not in unchanged]
+        return [record for record in records if record.id not in unchanged]
 
-    def _store(self, documents: list[Document], on_conflict: OnConflict) -> Written:
+    def _store(self, records: list[Record], on_conflict: OnConflict) -> Written:
         while True:
             embedder = self.space.embedder
             made_by = None if embedder is None else digest_of(embedder)
             try:
-                embedded, truncated = self._embedded(documents, embedder)
-                return self.collection.write(embedded, on_conflict=on_conflict, made_by=made_by, truncated=truncated)
+                complete = self._embedded(records, embedder)
+                return self.collection.write_records(complete, on_conflict=on_conflict, made_by=made_by)
             except SpaceChanged:  # the vectors were exchanged while these were made: they are no use
                 continue
 
-    def _embedded(
-        self, documents: Sequence[Document], embedder: ModelSpec | None
-    ) -> tuple[list[Document], frozenset[str]]:
-        """Give each document without a vector the embedder's, if there is one, and the ids of those that it cut."""
-        complete = list(documents)
-        missing = [i for i, document in enumerate(documents) if document.vector is None]
+    def _embedded(self, records: Sequence[Record], embedder: ModelSpec | None) -> list[Record]:
+        """Give each document without a vector the embedder's, if there is one."""
+        complete = list(records)
+        missing = [i for i, record in enumerate(records) if record.vector is None]
         if embedder is None or not missing:
-            return complete, frozenset()
-        texts = [documents[i].full_text for i in missing]
+            return complete
+        texts = [records[i].full_text for i in missing]
         encoding = self.models.encoder(embedder, self._workload(embedder, texts)).encode_passages(texts)
-        for i, vector in zip(missing, encoding.vectors, strict=True):
-            complete[i] = replaced(documents[i], vector=vector)
-        return complete, frozenset(documents[i].id for i, cut in zip(missing, encoding.cut, strict=True) if cut)
+        for i, vector, cut in zip(missing, encoding.vectors, encoding.cut, strict=True):
+            complete[i] = embedded(records[i], vector, truncated=bool(cut))
+        return complete
 
     def _workload(self, embedder: ModelSpec, texts: Sequence[str]) -> Workload:
         return self.rate.workload(

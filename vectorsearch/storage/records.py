@@ -14,10 +14,10 @@ import numpy as np
 from backends.errors import InvalidInput
 from vectorsearch.storage.errors import DimensionMismatch, DuplicateId, NonFiniteVector
 from vectorsearch.stored_values import refusal, stored_form
-from vectorsearch.types import Document
+from vectorsearch.types import Document, full_text
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from vectorsearch.types import Metadata
 
@@ -42,6 +42,11 @@ class Record:
         """Return the vector's length."""
         return None if self.vector is None else len(self.vector) // _VECTOR_TYPE.itemsize
 
+    @property
+    def full_text(self) -> str:
+        """Return what is indexed and embedded; see `types.full_text`."""
+        return full_text(self.title, self.text)
+
 
 def to_records(docs: Sequence[Document], *, rows: Sequence[int] | None = None) -> list[Record]:
     """Check a batch and return it in the store's form, in order; messages name `rows`, by default counted from 0.
@@ -63,6 +68,16 @@ def to_records(docs: Sequence[Document], *, rows: Sequence[int] | None = None) -
     if duplicates:
         raise DuplicateId(f"{_name_ids(duplicates)} more than once in this batch: give each document its own id")
     return records
+
+
+def embedded(record: Record, vector: NDArray[np.float32], *, truncated: bool) -> Record:
+    """Return a record with the vector that a model made of its text, which it may have read the beginning of alone.
+
+    Raises:
+        NonFiniteVector, DimensionMismatch: the vector can't be stored.
+    """
+    blob = _vector_blob(f"id {record.id!r}", vector)
+    return Record(record.id, record.title, record.text, record.metadata, record.digest, blob, truncated)
 
 
 def check_dims(records: Sequence[Record], dim: int | None, *, rows: Sequence[int] | None = None) -> int | None:
@@ -178,23 +193,20 @@ def _to_record(number: int, doc: Document) -> Record:
         raise InvalidInput(
             f"row {number}, id {doc.id!r}: text is not valid Unicode ({exc.reason}): decode it with errors='replace'"
         ) from exc
-    return Record(doc.id, doc.title, doc.text, metadata, digest, _vector_blob(number, doc))
+    blob = None if doc.vector is None else _vector_blob(f"row {number}, id {doc.id!r}", doc.vector)
+    return Record(doc.id, doc.title, doc.text, metadata, digest, blob)
 
 
-def _vector_blob(number: int, doc: Document) -> bytes | None:
-    if doc.vector is None:
-        return None
+def _vector_blob(whose: str, given: ArrayLike) -> bytes:
     try:
         with np.errstate(over="ignore"):  # a number too large becomes infinity, and is refused below
-            vector = np.asarray(doc.vector, dtype=_VECTOR_TYPE)
+            vector = np.asarray(given, dtype=_VECTOR_TYPE)
     except (TypeError, ValueError, OverflowError) as exc:
-        raise InvalidInput(f"row {number}, id {doc.id!r}: the vector is not a list of numbers") from exc
+        raise InvalidInput(f"{whose}: the vector is not a list of numbers") from exc
     if vector.ndim != 1 or not vector.size:
-        raise DimensionMismatch(
-            f"row {number}, id {doc.id!r}: a vector must be float32[dim], not of shape {vector.shape}"
-        )
+        raise DimensionMismatch(f"{whose}: a vector must be float32[dim], not of shape {vector.shape}")
     if not np.isfinite(vector).all():
-        raise NonFiniteVector(f"row {number}, id {doc.id!r}: the vector holds NaN or infinity: embed the text again")
+        raise NonFiniteVector(f"{whose}: the vector holds NaN or infinity: embed the text again")
     return vector.tobytes()
 
 

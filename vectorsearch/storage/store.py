@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from vectorsearch.storage.records import Record
     from vectorsearch.storage.snapshot import VectorBatch
     from vectorsearch.types import Document, Metadata
 
@@ -56,6 +57,12 @@ class Store(Connections):
             StorageFull: the disk is full; nothing of the batch was stored.
         """
         records = [replaced(r, truncated=True) if r.id in truncated else r for r in to_records(docs)]
+        return self.write_records(records, on_conflict=on_conflict, made_by=made_by)
+
+    def write_records(
+        self, records: Sequence[Record], *, on_conflict: OnConflict = "error", made_by: str | None = None
+    ) -> Written:
+        """Store a batch that is in the store's form already, as `write` does; no id may be in it twice."""
         with self.transaction() as conn:
             if made_by is not None and not (embed_of(meta_of(conn)) or "").endswith(made_by):
                 raise SpaceChanged("the vectors were exchanged for another model's: embed the documents again")
