@@ -336,9 +336,11 @@ class TantivyIndex:
         _delete(writer, gone)
         for batch in snapshot.texts(state.seq):
             for text in batch:
-                words = {"body": self._analyzer.words(text.text), "title": self._analyzer.words(text.title)}
+                title = self._analyzer.words(text.title) if text.title else []
+                words = {"body": self._analyzer.words(text.text), "title": title}
                 writer.add_document(_document(text, words))
-                written.update({name: len(having) for name, having in words.items()})
+                for name, having in words.items():
+                    written[name] += len(having)
             advance(len(batch))
         if self._folder is not None:
             (self._folder / manifest.CHANGING).touch()
