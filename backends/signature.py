@@ -84,7 +84,7 @@ def check_inputs(names: Sequence[str], model: str) -> None:
     """Raise `InvalidModel` unless the graph takes `input_ids` and nothing that can't be fed."""
     unknown = [name for name in names if name not in FED]
     if unknown or "input_ids" not in names:
-        raise InvalidModel(f"model {model!r} takes the inputs {list(names)}; only {list(FED)} can be fed")
+        raise InvalidModel(f"model {model!r} takes the inputs {list(names)[:8]}; only {list(FED)} can be fed")
 
 
 def choose_output(outputs: Sequence[Tensor], *, task: Task, pooling: Pooling, model: str) -> Tensor:
@@ -106,7 +106,7 @@ def choose_output(outputs: Sequence[Tensor], *, task: Task, pooling: Pooling, mo
         and (task == "cross-encode" or not out.name.endswith("logits"))  # of words, of labels: no vectors
     ]
     if not fitting:
-        found = [f"{out.name}{list(out.shape)}" for out in outputs]
+        found = [f"{out.name}{list(out.shape)}" for out in outputs[:8]]
         raise InvalidModel(
             f"model {model!r} has the outputs {found}; {task}, pooling {pooling!r}, needs a float one of rank {rank}: "
             "check config.json's architectures and 1_Pooling/config.json"

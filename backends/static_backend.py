@@ -146,7 +146,8 @@ def read_table(path: Path) -> NDArray[np.float32]:
     elif "embeddings" in weights:
         table, known = weights["embeddings"], {"embeddings", "mapping", "weights"}
     else:
-        raise InvalidModel(f"{path} has the weights {sorted(weights)}: a table is named embedding.weight or embeddings")
+        found = f"{sorted(weights)[:3]} ({len(weights)} in all)"
+        raise InvalidModel(f"{path} has the weights {found}: a table is named embedding.weight or embeddings")
     if table.ndim != 2 or weights.keys() - known:  # noqa: PLR2004  (a matrix)
         raise InvalidModel(
             f"{path} has {sorted(weights.keys() - known) or table.shape}: only a table of vectors is read"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _WATCH_S = 0.005  # a graph fills some 10 MiB in it
 _PS_WATCH_S = 0.1  # where each look is a process of its own
 _SAID_LINES = 3  # of what a child printed last, in a message
+_SAID_CHARACTERS = 2_000  # of an error
 
 
 class ChildEnded(BackendError):
@@ -154,5 +155,7 @@ def _end(child: subprocess.Popen[str]) -> str:
 
 def _error(kind: str, message: str) -> VectorSearchError:
     """Return the child's error as the type that it had there, if it is one of ours."""
+    if len(message) > _SAID_CHARACTERS:  # a hostile model may have words of its own in it
+        message = f"{message[:_SAID_CHARACTERS]} …"
     known = getattr(errors, kind, BackendError)
     return known(message) if known is not BackendError else BackendError(f"{kind}: {message}")

@@ -13,9 +13,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backends import signature
+from backends import feature_model, signature
 from backends.errors import InvalidModel
-from backends.folder_weights import find_weights
+from backends.folder_weights import DESCRIBING, find_weights
 from vectorsearch.storage.files import fsync_file
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _FILES = 1_000
 # All that is beside the weights: the largest published tokenizers take some 35 MiB.
 BESIDE_NBYTES = 512 << 20
 _PIECE_NBYTES = 1 << 20
+_SERVED_SMALLER = 2  # times, at most, than what lies in the file
 
 
 def check_files(folder: Path, *, limit_nbytes: int) -> int:
@@ -53,6 +54,31 @@ def check_files(folder: Path, *, limit_nbytes: int) -> int:
                 )
             parsed_nbytes += status.st_size
     return parsed_nbytes
+
+
+def check_weights(folder: Path, *, limit_nbytes: int) -> None:
+    """Insist that a folder's weights can be of a model that takes so much, before they are read whole for its digest.
+
+    A file may say terabytes and hold none. Weights of 32 bits may be served in 16, so twice as much passes.
+
+    Raises:
+        InvalidModel: a file is larger, or there are no weights that can be read.
+    """
+    hashed = [*(folder / name for name in _weight_files(folder)), *(f for p in DESCRIBING for f in folder.glob(p))]
+    for path in hashed:
+        nbytes = path.stat().st_size if path.is_file() else 0
+        if nbytes > _SERVED_SMALLER * limit_nbytes:
+            raise InvalidModel(
+                f"{path} has {nbytes / 2**20:.0f} MiB, and a model may take {limit_nbytes / 2**20:.0f} MiB "
+                "here: raise the quota or budget, or register a smaller model"
+            )
+
+
+def _weight_files(folder: Path) -> tuple[str, ...]:
+    if (folder / feature_model.WEIGHTS_FILE).is_file():
+        return (feature_model.WEIGHTS_FILE,)
+    weights = find_weights(folder)
+    return weights.files(signature.read(folder / weights.file) if weights.file.endswith(".onnx") else None)
 
 
 def copy_model(spec: ModelSpec, target: Path) -> None:

@@ -286,6 +286,7 @@ class Registration:
         if folder is not None:
             parsed_nbytes = model_copy.check_files(folder, limit_nbytes=self._limit_nbytes)
             trial.read_apart(folder, parsed_nbytes=parsed_nbytes, accept_keys=accept_keys)
+            model_copy.check_weights(folder, limit_nbytes=self._limit_nbytes)
 
     @property
     def _limit_nbytes(self) -> int:

@@ -1,13 +1,14 @@
 """Kill the command line's writing commands at random moments, and see what each leaves behind.
 
-python tests/benchmarks/kill_commands.py [--rounds N] [--seed N] [--json]
+python tests/benchmarks/kill_commands.py [--rounds N] [--seed N] [--only NAME] [--json]
 
-Each round copies one store of three databases (its own and two tenants'), starts `vectorsearch index`, `compact`,
-`repair`, `snapshot`, `tenants add` or `tenants remove` on the copy in a process, and kills it with SIGKILL at a moment
-drawn evenly from the time that the command took when it was left alone. Then the same must hold whatever the moment:
-the store opens, `verify` finds no fault, every document that was there before is there (a removed tenant whole or not
-at all; of a new file's documents any number, each whole), each is found by its own word and vector and nothing else is,
-a snapshot is there whole or not at all, and the same command run again ends well.
+Each round copies one store of three databases (its own and two tenants') with registered models, starts a command that
+writes to it in a process, and kills that with SIGKILL at a moment drawn evenly from the time that the command took when
+it was left alone. Then the same must hold whatever the moment: the store opens, `verify` finds no fault, every document
+that was there before is there (a removed tenant whole or not at all; of a new file's documents any number, each whole),
+each is found by its own word and vector and nothing else is, so are the registered models but the one that the command
+is about, a snapshot is there whole or not at all, and the same command run again ends well. `upgrade` is `compact` of
+databases of format 2. `train-reranker` and `distil-reranker` write as `models register` does, and aren't tried.
 """
 
 from __future__ import annotations
@@ -17,19 +18,32 @@ import json
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import vectorsearch as vs
+from vectorsearch.defaults import SearchDefaults
 from vectorsearch.errors import VectorSearchError
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle" / "support"))
+
+from hostile_folders import write_embedder
+
 N = 200
+OF_FORMAT_2 = (
+    *(f"ALTER TABLE state DROP COLUMN {name}" for name in ("stamp", "log_after", "log_from")),
+    "DROP TABLE generations",
+    "DROP TABLE vector_digests",
+    "PRAGMA user_version = 2",
+)
 TENANTS = ("acme", "globex")
 
 
@@ -40,7 +54,10 @@ def vector(number: int) -> list[float]:
 
 def rows(first: int, last: int) -> list[dict[str, Any]]:
     """Give documents with a word and a vector of their own."""
-    return [{"id": f"d{i}", "text": f"apple unique{i}", "vector": vector(i)} for i in range(first, last)]
+    return [
+        {"id": f"d{i}", "text": f"apple unique{i} a{i % 37} b{i % 41} c{i % 29}", "vector": vector(i)}
+        for i in range(first, last)
+    ]
 
 
 def make(folder: Path) -> None:
@@ -49,8 +66,26 @@ def make(folder: Path) -> None:
         for database in (db, *(db.tenant(name) for name in TENANTS)):
             database.add(rows(0, N))
             database.delete([f"d{i}" for i in range(0, N, 10)])
+        for name, database in (("mine", db), ("own", db.tenant("acme"))):
+            database.register_model(name, write_embedder(folder / name, seed=len(name)), "embed", compare=False)
+        db.defaults = SearchDefaults(k1=1.5, b=0.5)
+    write_embedder(folder / "model", seed=1)
     lines = (json.dumps(row) + "\n" for row in rows(N, 4 * N))
     (folder / "new.jsonl").write_text("".join(lines), encoding="utf-8")
+    fit = ["models", "fit-features", "--db", str(folder / "db"), "--dim", "32", "--out", str(folder / "features")]
+    subprocess.run([sys.executable, "-m", "vectorsearch", *fit], check=True, stdout=subprocess.DEVNULL)
+
+
+def make_old(folder: Path) -> None:
+    """Bring a store's documents back to format 2, whose indexes knew no history."""
+    for path in (folder / "db").rglob("documents.sqlite"):
+        with closing(sqlite3.connect(path)) as conn:
+            for statement in OF_FORMAT_2:
+                conn.execute(statement)
+            conn.commit()
+            conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        for kind in ("lexical", "dense"):
+            shutil.rmtree(path.with_name(kind), ignore_errors=True)
 
 
 def commands(folder: Path) -> dict[str, list[str]]:
@@ -58,6 +93,14 @@ def commands(folder: Path) -> dict[str, list[str]]:
     at = ["--db", str(folder / "db")]
     return {
         "index": ["index", str(folder / "new.jsonl"), *at],
+        "index --tenant": ["index", str(folder / "new.jsonl"), "--tenant", "acme", *at],
+        "index --language": ["index", str(folder / "new.jsonl"), "--language", "de", *at],
+        "reindex": ["reindex", "--embed", str(folder / "features"), *at],
+        "upgrade": ["compact", *at],
+        "models register": ["models", "register", "new", str(folder / "model"), "--task", "embedder", *at],
+        "models unregister": ["models", "unregister", "own", "--tenant", "acme", *at],
+        "tune --reset": ["tune", "--reset", *at],
+        "tenants set": ["tenants", "set", "acme", "--quota", "100MiB", *at],
         "compact": ["compact", *at],
         "repair": ["repair", *at],
         "snapshot": ["snapshot", str(folder / "copy"), *at],
@@ -79,7 +122,7 @@ def ask(db: vs.Database, *, whole: bool) -> list[str]:
     wrong = [f"lost {sorted(before - stored.keys())[:3]}"] if before - stored.keys() else []
     if whole and stored.keys() - before:
         wrong.append(f"not asked for: {sorted(stored.keys() - before)[:3]}")
-    if {hit.id for hit in db.search("apple", k=10 * N)} != stored.keys():
+    if {hit.id for hit in db.search("apple", mode="lexical", k=10 * N)} != stored.keys():
         wrong.append("the word of all doesn't find all")
     for doc_id, document in list(stored.items())[:: max(1, len(stored) // 20)]:
         if [hit.id for hit in db.search(document.text.split()[1], mode="lexical")] != [doc_id]:
@@ -89,22 +132,33 @@ def ask(db: vs.Database, *, whole: bool) -> list[str]:
     return wrong
 
 
+def astray(db: vs.Database, name: str) -> list[tuple[str, str]]:
+    """Return the models that are registered and shouldn't be, or the other way."""
+    registered = {model.name for model in db.registered_models()}
+    registered |= {model.name for tenant in db.tenants() for model in db.tenant(tenant.name).registered_models()}
+    free = {"models register": {"new"}, "models unregister": {"own"}, "tenants remove": {"own"}}.get(name, set())
+    lost, strange = {"mine", "own"} - registered - free, registered - {"mine", "own"} - free
+    return [*((model, "lost") for model in lost), *((model, "there") for model in strange)]
+
+
 def check(folder: Path, name: str) -> list[str]:
     """Return what is wrong with a store after a kill."""
     wrong: list[str] = []
     try:
         for read_only in (True, False):
-            with vs.open(folder / "db", embed=None, rerank=None, read_only=read_only) as db:
+            with vs.open(folder / "db", rerank=None, read_only=read_only) as db:
                 if not read_only:
-                    wrong += ask(db, whole=name != "index")
+                    wrong += ask(db, whole=name not in ("index", "index --language"))
                     there = {tenant.name for tenant in db.tenants()}
                     lost = set(TENANTS) - there - ({"acme"} if name == "tenants remove" else set())
                     wrong += [f"tenant {tenant} is lost" for tenant in lost]
                     for tenant in there - {"new"}:
-                        wrong += [f"tenant {tenant}: {what}" for what in ask(db.tenant(tenant), whole=True)]
+                        is_whole = name != "index --tenant" or tenant != "acme"
+                        wrong += [f"tenant {tenant}: {what}" for what in ask(db.tenant(tenant), whole=is_whole)]
+                    wrong += [f"model {model} is {how}" for model, how in astray(db, name)]
                 wrong += [f"verify, read_only={read_only}: {fault}" for fault in db.verify().faults]
         if (folder / "copy").exists():
-            with vs.open(folder / "copy", embed=None, rerank=None) as copy:
+            with vs.open(folder / "copy", rerank=None) as copy:
                 wrong += [f"copy: {what}" for what in ask(copy, whole=True)]
     except VectorSearchError as exc:
         wrong.append(f"refused: {exc}")
@@ -115,7 +169,7 @@ def again(folder: Path, name: str) -> list[str]:
     """Run the command once more and return what is wrong then; what is done already may say so."""
     done = {"snapshot": (folder / "copy").exists(), "tenants remove": not (folder / "db/tenants/acme").exists()}
     code = start(commands(folder)[name]).wait()
-    if code and not done.get(name) and name != "tenants add":
+    if code and not done.get(name) and name not in ("tenants add", "models unregister"):
         return [f"run again it ends with {code}"]
     return []
 
@@ -123,8 +177,9 @@ def again(folder: Path, name: str) -> list[str]:
 def main() -> None:
     """Run the rounds and print what came of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=75)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", help="one command, by the name that is printed")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rng = random.Random(options.seed)  # noqa: S311 -- a repeatable choice, no secret
@@ -138,7 +193,10 @@ def main() -> None:
         for number in range(options.rounds):
             folder = Path(temporary) / "round"
             shutil.copytree(base, folder)
-            name = list(commands(folder))[number % len(commands(folder))]
+            names = [options.only] if options.only else list(commands(folder))
+            name = names[number % len(names)]
+            if name == "upgrade":
+                make_old(folder)
             began = time.perf_counter()
             process = start(commands(folder)[name])
             if name not in took:
