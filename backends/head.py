@@ -117,9 +117,10 @@ def _check(step: HeadStep, weights: Mapping[str, Vectors], folder: Path) -> None
         "layer-norm": ({"norm.weight", "norm.bias"}, set()),
     }.get(step.kind, (set(), set()))
     if not needed <= weights.keys() <= needed | allowed:
+        found = f"{sorted(weights)[:5]} ({len(weights)} in all)"
         raise InvalidModel(
-            f"{folder / step.folder / SAFETENSORS} has the weights {sorted(weights)[:5]} ({len(weights)} in all); a {step.kind} "
-            f"module needs {sorted(needed)}" + (f" and may have {sorted(allowed)}" if allowed else "")
+            f"{folder / step.folder / SAFETENSORS} has the weights {found}; a {step.kind} module needs "
+            f"{sorted(needed)}" + (f" and may have {sorted(allowed)}" if allowed else "")
         )
 
 
