@@ -129,7 +129,7 @@ def _number(name: str, item: object, *fields: str) -> float:
         value = item.get(field) if isinstance(item, Mapping) else getattr(item, field, None)
         if isinstance(value, SupportsFloat) and not isinstance(value, bool):
             return float(value)
-    raise RerankError(f"reranker {name!r} ranks an item without a number as {' or '.join(fields)}: {item!r}")
+    raise RerankError(f"reranker {name!r} ranks an item without a number as {' or '.join(fields)}: {item!r:.200}")
 
 
 def _refuse_async(candidate: object, *called: object) -> None:

@@ -13,7 +13,9 @@ from backends.errors import InvalidInput
 from rerank import ScoreCache
 from vectorsearch.documents import as_id
 from vectorsearch.index.bm25 import BM25
+from vectorsearch.index.filters import parse_filter, plain_filter
 from vectorsearch.place import local_folder
+from vectorsearch.query.filter_notes import denial_notes, filter_notes
 from vectorsearch.reindex import reindex
 from vectorsearch.rerankers import RerankerDesk
 from vectorsearch.searcher import Searcher
@@ -25,6 +27,7 @@ from vectorsearch.storage.schema import require_outside
 from vectorsearch.store_upkeep import check_tenants, compact_tenants, require_whole
 from vectorsearch.tenancy import Tenancy
 from vectorsearch.tenants_view import TenantSnapshot
+from vectorsearch.types import Deleted
 from vectorsearch.writer import Writer
 
 if TYPE_CHECKING:
@@ -140,8 +143,10 @@ class Database(Searching, Tenancy):
         """Store documents, replacing those whose id is known, and return how many changed; otherwise as `add`."""
         return self._writer.write(docs, on_conflict="replace", vectors=vectors)
 
-    def delete(self, ids: Iterable[str] | None = None, *, filter: Filter | None = None) -> int:  # noqa: A002 -- the field's own word
+    def delete(self, ids: Iterable[str] | None = None, *, filter: Filter | None = None) -> Deleted:  # noqa: A002 -- the field's own word
         """Delete documents by id, or all that a filter lets through, in one transaction; return how many existed.
+
+        The number's `notes` tell, as a search's do, of fields that no document has, and of values of another kind.
 
         Raises:
             InvalidInput: both are given, or neither, or the filter lets everything through.
@@ -149,12 +154,21 @@ class Database(Searching, Tenancy):
         if (ids is None) == (filter is None):
             raise InvalidInput("name the documents to delete either by ids or by a filter")
         if filter is not None:
-            return self._collection.delete_where(filter)
+            return self._delete_where(filter)
         if isinstance(ids, str):
-            return self._collection.delete([ids])
+            return Deleted(self._collection.delete([ids]))
         if not isinstance(ids, Iterable) or isinstance(ids, bytes | bytearray | memoryview):
             raise InvalidInput(f"ids is {ids!r}: give a list of ids")
-        return self._collection.delete([as_id(value) for value in ids])
+        return Deleted(self._collection.delete([as_id(value) for value in ids]))
+
+    def _delete_where(self, filter: Filter) -> Deleted:  # noqa: A002 -- as above
+        parse_filter(filter)  # what can't be used is refused before anything is asked of it
+        wanted = plain_filter(filter)
+        notes = denial_notes(self._collection, wanted)  # before they are gone that have other fields
+        deleted = self._collection.delete_where(filter)
+        if not deleted and self._collection.count():
+            notes = filter_notes(self._collection, wanted)
+        return Deleted(deleted, notes)
 
     def update_metadata(self, changes: Mapping[str, Metadata], *, replace: bool = False) -> int:
         """Change the metadata of documents by id, in one transaction, and return how many existed.

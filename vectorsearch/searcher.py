@@ -21,7 +21,7 @@ from vectorsearch.index.filters import checked_filter
 from vectorsearch.query.branches import Branches
 from vectorsearch.query.costs import Costs
 from vectorsearch.query.execute import Resources, execute
-from vectorsearch.query.filter_notes import filter_notes
+from vectorsearch.query.filter_notes import denial_notes, filter_notes
 from vectorsearch.query.fusion import RRF_K
 from vectorsearch.query.plan import plan_search
 from vectorsearch.query.request import SearchRequest, check_request
@@ -115,8 +115,9 @@ class Searcher:
             result = execute(plan, request, resources=resources)
         if loads := self._loads(plan, begun):
             result = replace(result, loads=loads)
-        if request.filter and plan.k and plan.documents and not result.hits:
-            result = replace(result, notes=filter_notes(self._collection, request.filter))
+        if request.filter and plan.k and plan.documents:
+            look = denial_notes if result.hits else filter_notes
+            result = replace(result, notes=look(self._collection, request.filter))
         self._costs.learn(result)
         return result
 

@@ -57,6 +57,18 @@ class Written(int):
         return made
 
 
+class Deleted(int):
+    """How many documents were deleted; `notes` tell what may be amiss with the filter that chose them."""
+
+    notes: tuple[str, ...]
+
+    def __new__(cls, count: int, notes: tuple[str, ...] = ()) -> Self:
+        """Make it of both."""
+        made = super().__new__(cls, count)
+        made.notes = notes
+        return made
+
+
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """What one retriever found, best first: `rows` int64[n] (row numbers of the store), `scores` float32[n].

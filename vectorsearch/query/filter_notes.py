@@ -1,6 +1,7 @@
-"""Why a filter may find nothing: fields that no document has, and values of another kind than a field holds.
+"""Why a filter may not say what was meant: fields that no document has, and values of another kind than a field holds.
 
-It is asked only where a filtered search has found nothing, and looks at a few documents.
+It is asked where a filter has let nothing through, and looks at a few documents; and where a filter asks that a field
+isn't something, which a mistyped name lets all through.
 """
 
 from __future__ import annotations
@@ -19,20 +20,18 @@ if TYPE_CHECKING:
 
 _LOOKED_AT = 50  # documents
 _NAMED = 8  # fields
-_NEGATIVE = ("$ne", "$nin", "$exists", "$not")  # they hold where the field is absent, so nothing is amiss
+_NEGATIVE = ("$ne", "$nin", "$exists", "$not")  # they hold where the field is absent, so the kind is never amiss
 
 
 def filter_notes(collection: Collection, wanted: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what is amiss with a filter, which is in plain values, in words: empty if nothing is seen."""
-    notes = []
+    unknown = collection.unknown_fields(wanted)
+    notes = [_unknown(collection, field) for field in unknown]
     asked: dict[str, dict[str, Any]] = {}
     for field, kind, value in _comparisons(wanted):
-        asked.setdefault(field, {}).setdefault(kind, value)
-    unknown = collection.unknown_fields(wanted)
+        if field not in unknown:
+            asked.setdefault(field, {}).setdefault(kind, value)
     for field, kinds in asked.items():
-        if field in unknown:
-            notes.append(f"filter: field {field!r} is in no document{_instead(collection, field)}")
-            continue
         held: dict[str, Any] = {}
         examples = collection.examples(field, _LOOKED_AT)
         for value in examples:
@@ -44,6 +43,29 @@ def filter_notes(collection: Collection, wanted: Mapping[str, Any]) -> tuple[str
                 f"as {value!r:.60} ({len(examples)} of the documents that have it were looked at)"
             )
     return tuple(notes)
+
+
+def denial_notes(collection: Collection, wanted: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return which fields no document has of which a filter asks that they aren't something: that lets all through."""
+    if not any(operator in _NEGATIVE for operator in _operators(wanted)):
+        return ()
+    return tuple(_unknown(collection, field) for field in collection.unknown_fields(wanted))
+
+
+def _unknown(collection: Collection, field: str) -> str:
+    return f"filter: field {field!r} is in no document{_instead(collection, field)}"
+
+
+def _operators(wanted: object) -> Iterator[str]:
+    """Yield every operator of a filter, at whatever depth."""
+    if isinstance(wanted, Mapping):
+        for name, asked in wanted.items():
+            if name.startswith("$"):
+                yield name
+            yield from _operators(asked)
+    elif isinstance(wanted, list):
+        for part in wanted if any(isinstance(part, Mapping) for part in wanted) else ():
+            yield from _operators(part)
 
 
 def _comparisons(wanted: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
