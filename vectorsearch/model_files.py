@@ -6,6 +6,7 @@ without a row: others are there because rows are older than the files, as after 
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import threading
@@ -20,7 +21,7 @@ from backends.catalogue import is_same_model
 from backends.errors import InvalidModel
 from backends.folder import read_folder
 from vectorsearch.model_copy import copy_model
-from vectorsearch.storage.errors import StoreError
+from vectorsearch.storage.errors import StorageFull, StoreError
 from vectorsearch.storage.files import fsync_file, fsync_folder
 from vectorsearch.storage.upkeep import Fault
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 FOLDER_NAME = "models"
 _VOUCHED = ".accept_keys.json"  # no file of that name is ever copied from a model's folder
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DIGITS = 32  # of the digest, in a folder's name
 _MARK = ".unused"  # ends the name of the mark beside a copy that has no row yet, or soon none any more
 _LEFT = (".unfinished", ".damaged")  # end the names of what a killed process leaves of a copy
@@ -100,6 +102,7 @@ class ModelFiles:
 
         Raises:
             InvalidModel: the copy is another model than the original: a file changed meanwhile, or can't be read.
+            StorageFull: there is no room for the copy.
         """
         target = self.path_of(spec.digest)
         with self._keeping(target):
@@ -143,6 +146,8 @@ class ModelFiles:
                 fsync_folder(self._folder)
             except OSError as exc:
                 what = f"the files of {spec.folder} can't be copied into the store: {_first_of(exc)}"
+                if exc.errno in _NO_ROOM:
+                    raise StorageFull(f"{what}: free disk space and register it again; nothing was kept") from exc
                 raise InvalidModel(what) from exc
             finally:
                 for left in (unfinished, damaged):

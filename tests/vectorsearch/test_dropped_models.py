@@ -1,8 +1,11 @@
-"""What a killed process leaves of models that were being dropped or made is removed, and what it didn't drop stays."""
+"""Models' files after a kill or on a full disk: what was being dropped or made is removed, and the rest stays."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +14,43 @@ from vectorsearch.storage.registry import FILE_NAME, Registry
 
 from .biased_models import BiasedBackend, write_model
 
-if TYPE_CHECKING:
-    from pathlib import Path
+sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle" / "support"))
+
+from hostile_folders import write_embedder
+
+ROOT = Path(__file__).parents[2]
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+import vectorsearch as vs
+from vectorsearch.storage.errors import StorageFull
+with vs.open(sys.argv[1], embed=None, rerank=None, backend="onnx") as db:
+    db.registered_models()
+    free = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, free[1]))
+    try:
+        db.register_model("own", sys.argv[2], "embed", compare=False)
+    except StorageFull as exc:
+        print(exc)
+    resource.setrlimit(resource.RLIMIT_FSIZE, free)
+    print(list((Path(sys.argv[1]) / "models").iterdir()), db.registered_models(), db.verify().ok)
+    print(db.register_model("own", sys.argv[2], "embed", compare=False).name)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="RLIMIT_FSIZE is POSIX")
+def test_nothing_is_left_when_the_disk_is_full_as_a_model_is_copied(tmp_path: Path) -> None:
+    """14.8: a real write that fails in the middle of a file: the error says so, and with room it is registered."""
+    folder = write_embedder(tmp_path / "model")
+    (folder / "LICENSE").write_bytes(bytes(3 << 20))
+    command = [sys.executable, "-c", FULL, str(tmp_path / "db"), str(folder)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "VECTORSEARCH_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment, cwd=ROOT)
+    told, left, then = done.stdout.splitlines()
+    assert "File too large: free disk space and register it again; nothing was kept" in told
+    assert (left, then) == ("[] () True", "own")
 
 
 @pytest.mark.parametrize("has_row", [True, False])
