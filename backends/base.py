@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from backends.deadline import Deadline
+    from backends.running.deadline import Deadline
 
 Task = Literal["embed", "cross-encode"]
 # One mode, or several joined by "+" in the order of their parts of a vector ("cls+mean"); "none": the graph pools.

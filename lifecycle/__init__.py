@@ -4,6 +4,7 @@ It knows nothing of what a model computes: any object with `nbytes` and `close()
 `estimate(spec)` and `load_model(spec)` loads one. See this package's README.md.
 """
 
+from lifecycle.chains.fallback import Chain
 from lifecycle.config import InstanceKey, Loader, LoadPolicy, ModelConfig, ModelRef
 from lifecycle.errors import (
     BudgetExhausted,
@@ -23,8 +24,7 @@ from lifecycle.errors import (
     UnloadFailed,
     UnloadTimeout,
 )
-from lifecycle.fallback import Chain
-from lifecycle.lease import Lease, LeaseSet
+from lifecycle.leasing.lease import Lease, LeaseSet
 from lifecycle.manager import ModelManager
 from lifecycle.snapshot import Counters, ManagerSnapshot, ModelStatus, Readiness, Waiter
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from sys import _getframe
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.lease import Lease, LeaseBase
+from lifecycle.leasing.lease import Lease, LeaseBase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

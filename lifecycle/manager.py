@@ -6,13 +6,15 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from lifecycle import errors, events, report, signals
+from lifecycle import errors, events
 from lifecycle.config import InstanceKey, LoadPolicy, ModelRef, Tenant, check_count, check_kind, check_seconds
-from lifecycle.keeper import MOMENT_S, Keeper
-from lifecycle.registrar import Registrar
-from lifecycle.residue import resident_nbytes
+from lifecycle.heart import signals
+from lifecycle.heart.states import Eviction, Job, Limits, Phase, State
+from lifecycle.keeping import report
+from lifecycle.keeping.keeper import MOMENT_S, Keeper
+from lifecycle.keeping.residue import resident_nbytes
+from lifecycle.registering.registrar import Registrar
 from lifecycle.snapshot import Readiness
-from lifecycle.states import Eviction, Job, Limits, Phase, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle.config import InstanceKey, check_seconds
 from lifecycle.events import Stalled
-from lifecycle.mailbox import LONGEST_TIMER_S
+from lifecycle.keeping.mailbox import LONGEST_TIMER_S
 from lifecycle.snapshot import Counters
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from rerank.adapters import FunctionReranker, as_reranker
 from rerank.base import Reranker, RerankError, RerankScores
 from rerank.cascade import Cascade, CascadeStage
 from rerank.cross_encoder import CrossEncoder, LeasedCrossEncoder, RankedText
-from rerank.score_cache import ScoreCache
-from rerank.windows import Passages
+from rerank.reading.score_cache import ScoreCache
+from rerank.reading.windows import Passages
 
 __all__ = [
     "Cascade",

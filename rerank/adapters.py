@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 import numpy as np
 
 from backends.errors import InvalidInput
-from backends.overtime import Overtime
+from backends.running.overtime import Overtime
 from rerank.base import Reranker, RerankError, RerankScores, checked_scores, refuse_awaitable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from backends.deadline import Deadline
+    from backends.running.deadline import Deadline
 
 _overtime = Overtime()  # for all functions together: what is late of them is bounded, whoever wraps them anew
 

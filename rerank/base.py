@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from backends.deadline import Deadline
+    from backends.running.deadline import Deadline
 
 
 class RerankError(VectorSearchError):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from backends.deadline import Deadline
+    from backends.running.deadline import Deadline
     from rerank.base import Reranker
 
 

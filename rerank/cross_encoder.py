@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from backends import catalogue, registry
+from backends.catalogue import catalogue
+from backends.choosing import registry
 from backends.errors import InvalidInput
-from backends.text_model import TextLoader
+from backends.running.text_model import TextLoader
 from lifecycle import ModelManager
-from lifecycle.calibration import costs
-from lifecycle.profile import profiled_nbytes
-from lifecycle.text_chain import text_chain
+from lifecycle.chains.text_chain import text_chain
+from lifecycle.measuring.calibration import costs
+from lifecycle.measuring.profile import profiled_nbytes
 from rerank.base import RerankScores
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from backends.deadline import Deadline
-    from backends.text_model import TextModel
+    from backends.running.deadline import Deadline
+    from backends.running.text_model import TextModel
     from lifecycle import Chain, Lease
 
 DEFAULT_LEASE_TIMEOUT_S = 300.0

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from setuptools.discovery import PackageFinder
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("backends", "lifecycle", "rerank", "vectorsearch")
@@ -26,7 +27,9 @@ def python(code: str, *, cwd: Path = ROOT, path: str | None = None) -> subproces
     )
 
 
-@pytest.mark.parametrize("module", ["vectorsearch", "vectorsearch.cli", "rerank", "lifecycle", "backends.registry"])
+@pytest.mark.parametrize(
+    "module", ["vectorsearch", "vectorsearch.cli", "rerank", "lifecycle", "backends.choosing.registry"]
+)
 def test_import_loads_no_runtime(module: str) -> None:
     """Importing a package loads no inference runtime, index library or tokenizer."""
     heavy = ["faiss", "onnxruntime", "onnx", "tantivy", "tokenizers", "rank_bm25", "jax", "torch", "ir_measures"]
@@ -46,11 +49,11 @@ def test_import_fails_clearly_when_a_sibling_is_somebody_elses(tmp_path: Path) -
 
 
 def test_wheel_is_told_of_every_package() -> None:
-    """The package list in pyproject.toml is just the folders that hold Python, under four top-level names."""
-    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    """What pyproject.toml includes is every folder that holds Python, each a package, under four top-level names."""
+    include = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
     found = {".".join(path.parent.relative_to(ROOT).parts) for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
-    assert set(listed) == found
-    assert {name.split(".")[0] for name in listed} == set(PACKAGES)
+    assert set(PackageFinder.find(str(ROOT), include=include)) == found
+    assert {name.split(".")[0] for name in found} == set(PACKAGES)
 
 
 def test_datasets_holds_no_python() -> None:

@@ -50,27 +50,27 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from vectorsearch.database import Database
-    from vectorsearch.documents import InvalidDocument
-    from vectorsearch.engine import open  # noqa: A004 -- reads as `gzip.open` does
+    from vectorsearch.database.database import Database
+    from vectorsearch.database.engine import open  # noqa: A004 -- reads as `gzip.open` does
     from vectorsearch.errors import VectorSearchError
-    from vectorsearch.query.explain import Explanation
-    from vectorsearch.rerankers import Passages, Rerank
-    from vectorsearch.results import Hit, SearchResult, StageStats
+    from vectorsearch.ingestion.documents import InvalidDocument
+    from vectorsearch.query.explaining.explain import Explanation
+    from vectorsearch.query.planning.rerankers import Passages, Rerank
+    from vectorsearch.query.results import Hit, SearchResult, StageStats
     from vectorsearch.types import Document
 
 _HOMES = {
-    "Database": "database",
+    "Database": "database.database",
     "Document": "types",
-    "Explanation": "query.explain",
-    "Hit": "results",
-    "InvalidDocument": "documents",
-    "Passages": "rerankers",
-    "Rerank": "rerankers",
-    "SearchResult": "results",
-    "StageStats": "results",
+    "Explanation": "query.explaining.explain",
+    "Hit": "query.results",
+    "InvalidDocument": "ingestion.documents",
+    "Passages": "query.planning.rerankers",
+    "Rerank": "query.planning.rerankers",
+    "SearchResult": "query.results",
+    "StageStats": "query.results",
     "VectorSearchError": "errors",
-    "open": "engine",
+    "open": "database.engine",
 }
 
 

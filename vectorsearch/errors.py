@@ -66,7 +66,6 @@ from backends.errors import (
     UnknownModel,
     VectorSearchError,
 )
-from lifecycle.child import ChildEnded
 from lifecycle.errors import (
     BudgetExhausted,
     FallbackExhausted,
@@ -85,11 +84,9 @@ from lifecycle.errors import (
     UnloadFailed,
     UnloadTimeout,
 )
+from lifecycle.measuring.child import ChildEnded
 from rerank.base import RerankError
-from vectorsearch.documents import InvalidDocument
-from vectorsearch.evaluation.systems import EvaluationFailed
-from vectorsearch.query.request import EmptyQuery, UnknownMode
-from vectorsearch.storage.errors import (
+from vectorsearch.collection.storage.errors import (
     DamagedDatabase,
     DatabaseClosed,
     DatabaseLocked,
@@ -106,7 +103,10 @@ from vectorsearch.storage.errors import (
     StorageFull,
     StoreError,
 )
-from vectorsearch.tenants import UnknownTenant
+from vectorsearch.database.tenants import UnknownTenant
+from vectorsearch.evaluation.systems import EvaluationFailed
+from vectorsearch.ingestion.documents import InvalidDocument
+from vectorsearch.query.planning.request import EmptyQuery, UnknownMode
 
 __all__ = [
     "BackendError",

@@ -13,13 +13,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from backends import catalogue, folder, registry, text_model
-from backends.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER
+from backends.catalogue import catalogue
+from backends.catalogue.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER
+from backends.choosing import registry
+from backends.folders import folder
+from backends.running import text_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from backends.text_model import TextModel
+    from backends.running.text_model import TextModel
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))  # what several test files here share
 

@@ -1,6 +1,6 @@
-"""Write `backends/architecture_keys.py`: which keys of config.json each architecture of transformers reads.
+"""Write `backends/folders/architecture_keys.py`: which keys of config.json each architecture of transformers reads.
 
-    python tests/benchmarks/architecture_keys.py > backends/architecture_keys.py
+    python tests/benchmarks/architecture_keys.py > backends/folders/architecture_keys.py
 
 A key counts as read if the configuration class has it, or the code of the model asks for it. Run it again when the
 reference (`.ci/constraints.txt`) is moved to another release; `make format` lays the file out.

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
-from backends import catalogue, registry
-from backends.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER, ENTRIES
-from backends.selection import base_name
-from backends.text_model import TextLoader
+from backends.catalogue import catalogue
+from backends.catalogue.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER, ENTRIES
+from backends.choosing import registry
+from backends.choosing.selection import base_name
+from backends.running.text_model import TextLoader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

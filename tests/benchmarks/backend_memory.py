@@ -15,9 +15,10 @@ from multiprocessing import get_context
 
 import psutil
 
-from backends import catalogue, registry
-from backends.memory import trim
-from backends.text_model import TextLoader
+from backends.catalogue import catalogue
+from backends.choosing import registry
+from backends.running.memory import trim
+from backends.running.text_model import TextLoader
 
 MIB = 1 << 20
 LENGTHS = (8, 60, 200, 30, 120)  # words

@@ -25,11 +25,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from backend_targets import Target, as_data
 
-from backends import catalogue, registry, text_model
-from backends.entries import DEFAULT_EMBEDDER
-from vectorsearch.evaluation.collections import read_collection
-from vectorsearch.evaluation.metrics import measure
-from vectorsearch.index.lexical_rank_bm25 import PositiveBM25
+from backends.catalogue import catalogue
+from backends.catalogue.entries import DEFAULT_EMBEDDER
+from backends.choosing import registry
+from backends.running import text_model
+from vectorsearch.collection.index.lexical.lexical_rank_bm25 import PositiveBM25
+from vectorsearch.evaluation.collecting.collections import read_collection
+from vectorsearch.evaluation.comparing.metrics import measure
 from vectorsearch.types import Document
 
 if TYPE_CHECKING:

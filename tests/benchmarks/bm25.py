@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tantivy
 
-from vectorsearch.collection import Collection, CollectionSettings
-from vectorsearch.index.lexical_rank_bm25 import PositiveBM25
+from vectorsearch.collection.collection import Collection, CollectionSettings
+from vectorsearch.collection.index.lexical.lexical_rank_bm25 import PositiveBM25
 from vectorsearch.types import Document
 
 if TYPE_CHECKING:

@@ -26,15 +26,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from backend_targets import Target, as_data, ratio
 
-from backends import catalogue, graph, registry, signature
-from backends.batching import batches, collate
-from backends.pooling import answer
-from backends.portable import is_packed
-from backends.selection import base_name
-from backends.specialise import specialise
-from backends.text_model import TextLoader
-from backends.tokenizer import FolderTokenizer
-from lifecycle import calibration
+from backends.catalogue import catalogue
+from backends.choosing import registry
+from backends.choosing.portable import is_packed
+from backends.choosing.selection import base_name
+from backends.graph import graph
+from backends.graph.reading import signature
+from backends.graph.rewriting.specialise import specialise
+from backends.running.batching import batches, collate
+from backends.running.pooling import answer
+from backends.running.text_model import TextLoader
+from backends.text.tokenizer import FolderTokenizer
+from lifecycle.measuring import calibration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from backends.base import ModelSpec
-    from backends.selection import Choice
+    from backends.choosing.selection import Choice
 
     Encode = Callable[[list[str]], NDArray[np.float32]]
 
@@ -236,7 +239,7 @@ def main() -> None:
     limits = matrix_limit()
     with tempfile.TemporaryDirectory() as folder:
         if not spec.weights_file.endswith(".onnx"):
-            from backends.export import export  # noqa: PLC0415  (needs PyTorch)
+            from backends.catalogue.export import export  # noqa: PLC0415  (needs PyTorch)
 
             spec = export(spec, Path(folder) / args.model).spec
         choice = registry.choose(spec, "bulk", costs=calibration.costs(spec, "bulk"))

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import vectorsearch as vs
-from backends import catalogue
-from backends.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER
+from backends.catalogue import catalogue
+from backends.catalogue.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER
 
 DOCUMENTS = 500
 WORDS = ("parser", "reads", "each", "line", "of", "a", "csv", "file", "and", "returns", "rows", "as", "lists", "until")
@@ -28,7 +28,7 @@ CHILD = """
 import json, sys
 from contextlib import nullcontext
 import vectorsearch as vs
-from vectorsearch.searcher import Searcher
+from vectorsearch.query.searcher import Searcher
 folder, prefetch, svg = sys.argv[1], sys.argv[2] == "with", sys.argv[3]
 if not prefetch:
     assert Searcher._held  # what is replaced: without it both kinds would be the same

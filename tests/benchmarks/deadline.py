@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import vectorsearch as vs
-from backends import catalogue, registry
-from backends.entries import DEFAULT_RERANKER
+from backends.catalogue import catalogue
+from backends.catalogue.entries import DEFAULT_RERANKER
+from backends.choosing import registry
 from rerank import CrossEncoder
-from vectorsearch.cli.collections import stdlib_folder
-from vectorsearch.evaluation.collections import read_collection
-from vectorsearch.evaluation.metrics import measure
-from vectorsearch.evaluation.stdlib_corpus import write_collection
-from vectorsearch.evaluation.topics import Topics
+from vectorsearch.cli.commands.collections import stdlib_folder
+from vectorsearch.evaluation.collecting.collections import read_collection
+from vectorsearch.evaluation.collecting.stdlib_corpus import write_collection
+from vectorsearch.evaluation.collecting.topics import Topics
+from vectorsearch.evaluation.comparing.metrics import measure
 
 if TYPE_CHECKING:
     from backends.base import LoadedModel, ModelSpec, Serves, TokenBatch

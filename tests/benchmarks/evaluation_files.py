@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backends.errors import VectorSearchError
-from vectorsearch.evaluation.collections import read_judged
-from vectorsearch.evaluation.reading.documents import DocumentFile
-from vectorsearch.evaluation.reading.judgments import read_judgments
-from vectorsearch.evaluation.reading.topics import read_topics
-from vectorsearch.evaluation.runs import read_run
+from vectorsearch.evaluation.collecting.collections import read_judged
+from vectorsearch.evaluation.formats.document_files import DocumentFile
+from vectorsearch.evaluation.formats.judgments import read_judgments
+from vectorsearch.evaluation.formats.runs import read_run
+from vectorsearch.evaluation.formats.topic_files import read_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

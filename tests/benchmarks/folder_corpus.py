@@ -17,9 +17,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backends import folder_keys
 from backends.errors import InvalidModel
-from backends.folder_keys import Vouched
+from backends.folders import folder_keys
+from backends.folders.folder_keys import Vouched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -30,7 +30,8 @@ from lifecycle_measuring import finish, parse_options, quantiles_ms
 
 import vectorsearch as vs
 from backends.errors import VectorSearchError
-from lifecycle import ModelManager, trial
+from lifecycle import ModelManager
+from lifecycle.measuring import trial
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle" / "support"))
 

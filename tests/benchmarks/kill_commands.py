@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 
 import vectorsearch as vs
-from vectorsearch.defaults import SearchDefaults
 from vectorsearch.errors import VectorSearchError
+from vectorsearch.query.planning.defaults import SearchDefaults
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle" / "support"))
 

@@ -29,20 +29,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import vectorsearch as vs
-from backends.analyzer import Analyzer
-from backends.language_guess import guess_language
-from backends.languages import LANGUAGES
-from backends.spelling import without_accents
-from vectorsearch.evaluation.collections import read_collection
-from vectorsearch.evaluation.metrics import measure_queries
-from vectorsearch.evaluation.significance import randomisation_test
-from vectorsearch.ingest import first_texts, ingest
+from backends.text.analyzer import Analyzer
+from backends.text.language_guess import guess_language
+from backends.text.languages import LANGUAGES
+from backends.text.spelling import without_accents
+from vectorsearch.evaluation.collecting.collections import read_collection
+from vectorsearch.evaluation.comparing.metrics import measure_queries
+from vectorsearch.evaluation.comparing.significance import randomisation_test
+from vectorsearch.ingestion.bulk import first_texts, ingest
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from vectorsearch.evaluation.collections import TestCollection
+    from vectorsearch.evaluation.collecting.collections import TestCollection
 
 MEASURE = "nDCG@10"
 WAYS = ("none", "en", "own", "accents", "letters", "bare", "bare accents")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from lifecycle_measuring import finish, parse_options
 
-from lifecycle.policy import Candidate, choose_victims, worth
+from lifecycle.heart.policy import Candidate, choose_victims, worth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

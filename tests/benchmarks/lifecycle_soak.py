@@ -23,10 +23,12 @@ import numpy as np
 import psutil
 from lifecycle_measuring import finish, parse_options
 
-from backends import catalogue, registry, text_model
-from backends.entries import DEFAULT_EMBEDDER
+from backends.catalogue import catalogue
+from backends.catalogue.entries import DEFAULT_EMBEDDER
+from backends.choosing import registry
+from backends.running import text_model
 from lifecycle import ModelManager, ModelRef
-from lifecycle.residue import resident_nbytes
+from lifecycle.keeping.residue import resident_nbytes
 
 LEAK_SHARE, QUICK_LEAK_SHARE = 0.02, 0.1  # of what the control loses in a cycle
 NOTICED_SHARE = 0.5  # of the weights: so much at least the control must be seen to lose

@@ -14,10 +14,12 @@ from multiprocessing import get_context
 import numpy as np
 import psutil
 
-from backends import catalogue, registry, text_model
-from backends.batching import Batching
-from backends.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER
-from backends.tokenizer import FolderTokenizer
+from backends.catalogue import catalogue
+from backends.catalogue.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER
+from backends.choosing import registry
+from backends.running import text_model
+from backends.running.batching import Batching
+from backends.text.tokenizer import FolderTokenizer
 
 MIB = 1 << 20
 WORDS = ("the", "parser", "reads", "each", "line", "of", "a", "file", "and", "returns", "rows", "as", "lists", "unless")

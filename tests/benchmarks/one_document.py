@@ -18,8 +18,8 @@ import tempfile
 from typing import Any
 
 import vectorsearch as vs
-from backends import catalogue
-from backends.entries import DEFAULT_EMBEDDER
+from backends.catalogue import catalogue
+from backends.catalogue.entries import DEFAULT_EMBEDDER
 
 SIZES = (1, 16, 64, 128, 256)  # documents
 WORDS = "Return a reader object that iterates over the lines of the given file, one row after the other. " * 6
@@ -28,7 +28,7 @@ TOKENS = 128  # of such a document, about
 CHILD = """
 import json, sys, time
 import vectorsearch as vs
-from vectorsearch.write_rate import WriteRate
+from vectorsearch.ingestion.write_rate import WriteRate
 folder, kind, documents, text = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 workload = "bulk" if kind == "bulk" else "query"
 WriteRate.workload = lambda self, *args, **kwargs: workload

@@ -17,9 +17,10 @@ import time
 
 import numpy as np
 
-from backends import catalogue, registry
-from backends.entries import DEFAULT_EMBEDDER
-from backends.text_model import TextLoader
+from backends.catalogue import catalogue
+from backends.catalogue.entries import DEFAULT_EMBEDDER
+from backends.choosing import registry
+from backends.running.text_model import TextLoader
 
 QUERIES = (
     "how do I parse a csv file",
@@ -30,8 +31,9 @@ QUERIES = (
 _CHILD = """
 import sys, time
 start = time.perf_counter()
-from backends import catalogue, registry
-from backends.text_model import TextLoader
+from backends.catalogue import catalogue
+from backends.choosing import registry
+from backends.running.text_model import TextLoader
 model = TextLoader(registry.get(sys.argv[2])).load_model(catalogue.resolve(sys.argv[1]))
 model.embed(["how do I parse a csv file"], kind="query")
 print(time.perf_counter() - start)

@@ -23,11 +23,12 @@ import numpy as np
 from backend_targets import Target, as_data
 from scipy.stats import kendalltau
 
-from backends import catalogue, export, registry
-from backends.entries import DEFAULT_RERANKER
-from backends.text_model import TextLoader
-from backends.tokenizer import FolderTokenizer
-from lifecycle import calibration
+from backends.catalogue import catalogue, export
+from backends.catalogue.entries import DEFAULT_RERANKER
+from backends.choosing import registry
+from backends.running.text_model import TextLoader
+from backends.text.tokenizer import FolderTokenizer
+from lifecycle.measuring import calibration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

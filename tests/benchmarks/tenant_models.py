@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from backends import catalogue, graph
-from backends.dequantized import float_model, named_weights
-from backends.entries import DEFAULT_RERANKER
-from backends.export import export
-from backends.folder import read_folder
+from backends.catalogue import catalogue
+from backends.catalogue.dequantized import float_model, named_weights
+from backends.catalogue.entries import DEFAULT_RERANKER
+from backends.catalogue.export import export
+from backends.folders.folder import read_folder
+from backends.graph import graph
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -34,14 +34,14 @@ from lifecycle_eviction_trace import Belady, Lru, Trace, next_uses, simulate
 from lifecycle_measuring import finish, parse_options, quantiles_ms
 
 import vectorsearch as vs
-from backends import registry
-from backends.folder import read_folder
+from backends.choosing import registry
+from backends.folders.folder import read_folder
 from lifecycle import ModelManager
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vectorsearch.results import SearchResult
+    from vectorsearch.query.results import SearchResult
 
 THREADS = 16
 ALONE = 20

@@ -24,24 +24,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import vectorsearch as vs
-from backends import catalogue
-from backends.entries import DEFAULT_RERANKER
+from backends.catalogue import catalogue
+from backends.catalogue.entries import DEFAULT_RERANKER
 from rerank import CrossEncoder
 from rerank.cascade import reorder
-from rerank.distil_student import write_student
-from rerank.train import with_floats
-from rerank.train_plan import TrainingPlan
-from vectorsearch.evaluation.collections import read_collection
-from vectorsearch.evaluation.comparison import compare
-from vectorsearch.evaluation.topics import Topics
-from vectorsearch.fine_tuning import MEASURE, train_reranker
-from vectorsearch.hard_negatives import MiningPlan, find_hits
+from rerank.distilling.distil_student import write_student
+from rerank.training.train import with_floats
+from rerank.training.train_plan import TrainingPlan
+from vectorsearch.evaluation.collecting.collections import read_collection
+from vectorsearch.evaluation.collecting.topics import Topics
+from vectorsearch.evaluation.comparing.comparison import compare
+from vectorsearch.training.fine_tuning import MEASURE, train_reranker
+from vectorsearch.training.hard_negatives import MiningPlan, find_hits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vectorsearch.evaluation.topics import Judged
-    from vectorsearch.hard_negatives import JudgedHits
+    from vectorsearch.evaluation.collecting.topics import Judged
+    from vectorsearch.training.hard_negatives import JudgedHits
 
 SEED = 11
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backends.analyzer import Analyzer
-from vectorsearch.index.base_plan import BasePlan, base_plan
-from vectorsearch.index.dense_exact import ExactIndex
-from vectorsearch.index.dense_faiss import FaissIndex
-from vectorsearch.index.lexical_rank_bm25 import RankBM25Index
-from vectorsearch.index.lexical_tantivy import TantivyIndex
-from vectorsearch.storage.store import Store
+from backends.text.analyzer import Analyzer
+from vectorsearch.collection.index.dense.base_plan import BasePlan, base_plan
+from vectorsearch.collection.index.dense.dense_exact import ExactIndex
+from vectorsearch.collection.index.dense.dense_faiss import FaissIndex
+from vectorsearch.collection.index.lexical.lexical_rank_bm25 import RankBM25Index
+from vectorsearch.collection.index.lexical.lexical_tantivy import TantivyIndex
+from vectorsearch.collection.storage.sqlite.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,8 +69,8 @@ def dense(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     plan = _DENSE[request.param]
     never_scanned = request.param.endswith("never scanned")
     if never_scanned:  # a test's few vectors would all be scanned otherwise
-        monkeypatch.setattr("vectorsearch.index.base_plan._SCANNED_VECTORS", 0)
-        monkeypatch.setattr("vectorsearch.index.base_plan._FETCHED_VECTORS", 0)
+        monkeypatch.setattr("vectorsearch.collection.index.dense.base_plan._SCANNED_VECTORS", 0)
+        monkeypatch.setattr("vectorsearch.collection.index.dense.base_plan._FETCHED_VECTORS", 0)
     store = Store(tmp_path / "db", durable=False)
 
     def reopen() -> Any:

@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from backends import catalogue, registry
 from backends.base import TokenBatch
-from backends.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER, ENTRIES
+from backends.catalogue import catalogue
+from backends.catalogue.entries import DEFAULT_EMBEDDER, DEFAULT_RERANKER, ENTRIES
+from backends.choosing import registry
 from backends.errors import InferenceError
-from backends.text_model import Embeddings, TextLoader
+from backends.running.text_model import Embeddings, TextLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from backends.text_model import TextKind, TextModel
+    from backends.running.text_model import TextKind, TextModel
 
 pytestmark = [pytest.mark.models, pytest.mark.filterwarnings("ignore::DeprecationWarning")]  # of the runtimes' own
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from vectorsearch.index.filters import holds, parse_filter
-from vectorsearch.index.metadata_terms import metadata_terms
+from vectorsearch.collection.index.filtering.filters import holds, parse_filter
+from vectorsearch.collection.index.filtering.metadata_terms import metadata_terms
 from vectorsearch.types import Document
 
 

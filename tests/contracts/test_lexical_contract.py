@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from vectorsearch.index.bm25 import BM25
-from vectorsearch.index.filters import parse_filter
+from vectorsearch.collection.index.filtering.filters import parse_filter
+from vectorsearch.collection.index.lexical.bm25 import BM25
 from vectorsearch.types import Document
 
 USUAL = BM25(1.2, 0.75)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backends.analyzer import Analyzer
-from vectorsearch.index.lexical_rank_bm25 import RankBM25Index
-from vectorsearch.index.lexical_tantivy import TantivyIndex
-from vectorsearch.storage.store import Store
+from backends.text.analyzer import Analyzer
+from vectorsearch.collection.index.lexical.lexical_rank_bm25 import RankBM25Index
+from vectorsearch.collection.index.lexical.lexical_tantivy import TantivyIndex
+from vectorsearch.collection.storage.sqlite.store import Store
 from vectorsearch.types import Document
 
 if TYPE_CHECKING:

@@ -12,14 +12,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 from kinds import KINDS, POSITIONS, Kind
 
-from backends import catalogue, export, registry
+from backends.catalogue import catalogue, export
+from backends.choosing import registry
 from backends.errors import InvalidModel
-from backends.text_model import TextLoader
+from backends.running.text_model import TextLoader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backends.text_model import TextModel
+    from backends.running.text_model import TextModel
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the runtimes' own
 
@@ -129,7 +130,7 @@ def test_float32_is_taken_when_an_architecture_fails_in_bfloat16(
 ) -> None:
     """M11: DeBERTa v1 computes in float32 alone; that is taken unasked, and the other is refused by name."""
     folder = save(KINDS["DeBERTa v1"])
-    from backends import torch_precision  # noqa: PLC0415  (imports PyTorch)
+    from backends.runtimes.torch_runtime import torch_precision  # noqa: PLC0415  (imports PyTorch)
 
     monkeypatch.setattr(torch_precision, "bfloat16_pays", lambda _: True)
     model = load(folder, "torch")

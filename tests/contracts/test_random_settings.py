@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 from random_kinds import SETTINGS, random_kind
 
-from backends import catalogue
+from backends.catalogue import catalogue
 from backends.errors import InvalidModel
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.deep]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import vectorsearch as vs
-from vectorsearch.collection import Collection, CollectionSettings
-from vectorsearch.storage.errors import DamagedDatabase
+from vectorsearch.collection.collection import Collection, CollectionSettings
+from vectorsearch.collection.storage.errors import DamagedDatabase
 from vectorsearch.types import Document
 
 if TYPE_CHECKING:

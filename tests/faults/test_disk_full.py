@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from vectorsearch.collection import Collection, CollectionSettings
-from vectorsearch.storage import failpoints
-from vectorsearch.storage.errors import IndexUnwritable, StorageFull
+from vectorsearch.collection.collection import Collection, CollectionSettings
+from vectorsearch.collection.storage.disk import failpoints
+from vectorsearch.collection.storage.errors import IndexUnwritable, StorageFull
 from vectorsearch.types import Document
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 
 import vectorsearch as vs
 from tests.vectorsearch.biased_models import BiasedBackend, write_model
+from vectorsearch.collection.storage.disk import manifest
+from vectorsearch.collection.storage.sqlite.schema import FILE_NAME
 from vectorsearch.errors import VectorSearchError
-from vectorsearch.storage import manifest
-from vectorsearch.storage.schema import FILE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from vectorsearch.collection import Collection, CollectionSettings
+from vectorsearch.collection.collection import Collection, CollectionSettings
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is POSIX")
 

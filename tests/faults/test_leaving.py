@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import vectorsearch as vs
-from vectorsearch.collection import Collection, CollectionSettings
-from vectorsearch.index import lexical_tantivy
+from vectorsearch.collection.collection import Collection, CollectionSettings
+from vectorsearch.collection.index.lexical import lexical_tantivy
 from vectorsearch.types import Document
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork, and other kills")
@@ -26,8 +26,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from typing import Any
-from vectorsearch.collection import Collection, CollectionSettings
-from vectorsearch.storage import failpoints
+from vectorsearch.collection.collection import Collection, CollectionSettings
+from vectorsearch.collection.storage.disk import failpoints
 from vectorsearch.types import Document
 collection = Collection.open(Path(sys.argv[1]), CollectionSettings(dense="Flat"))
 for i in range(2):

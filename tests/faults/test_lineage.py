@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from vectorsearch.collection import Collection, CollectionSettings
-from vectorsearch.storage.errors import DamagedDatabase
-from vectorsearch.storage.lock import LOCK_NAME
-from vectorsearch.storage.schema import FILE_NAME
+from vectorsearch.collection.collection import Collection, CollectionSettings
+from vectorsearch.collection.storage.disk.lock import LOCK_NAME
+from vectorsearch.collection.storage.errors import DamagedDatabase
+from vectorsearch.collection.storage.sqlite.schema import FILE_NAME
 from vectorsearch.types import Document
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from vectorsearch.collection import Collection, CollectionSettings
-from vectorsearch.storage import upkeep
-from vectorsearch.storage.errors import DamagedDatabase
-from vectorsearch.storage.schema import FILE_NAME
+from vectorsearch.collection.collection import Collection, CollectionSettings
+from vectorsearch.collection.storage import soundness as upkeep
+from vectorsearch.collection.storage.errors import DamagedDatabase
+from vectorsearch.collection.storage.sqlite.schema import FILE_NAME
 from vectorsearch.types import Document
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vectorsearch.storage import manifest
+from vectorsearch.collection.storage.disk import manifest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 

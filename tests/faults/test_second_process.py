@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vectorsearch.collection import Collection
-from vectorsearch.storage.errors import DatabaseLocked
+from vectorsearch.collection.collection import Collection
+from vectorsearch.collection.storage.errors import DatabaseLocked
 from vectorsearch.types import Document
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 HOLD = """
 import sys
 from pathlib import Path
-from vectorsearch.collection import Collection
+from vectorsearch.collection.collection import Collection
 from vectorsearch.types import Document
 with Collection.open(Path(sys.argv[1])) as collection:
     collection.write([Document("theirs", "apple")], on_conflict="replace")
@@ -28,7 +28,7 @@ with Collection.open(Path(sys.argv[1])) as collection:
 READ = """
 import sys
 from pathlib import Path
-from vectorsearch.collection import Collection
+from vectorsearch.collection.collection import Collection
 with Collection.open(Path(sys.argv[1]), read_only=True) as collection:
     for line in sys.stdin:
         print(len(collection.lexical("apple", 100).rows), flush=True)

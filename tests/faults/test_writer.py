@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from vectorsearch.collection import Collection, CollectionSettings
-from vectorsearch.storage import lock
-from vectorsearch.storage.errors import DatabaseLocked, DatabaseMoved, StoreError
-from vectorsearch.storage.lock import LOCK_NAME
-from vectorsearch.storage.schema import FILE_NAME
+from vectorsearch.collection.collection import Collection, CollectionSettings
+from vectorsearch.collection.storage.disk import lock
+from vectorsearch.collection.storage.disk.lock import LOCK_NAME
+from vectorsearch.collection.storage.errors import DatabaseLocked, DatabaseMoved, StoreError
+from vectorsearch.collection.storage.sqlite.schema import FILE_NAME
 from vectorsearch.types import Document
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vectorsearch.collection import Collection, CollectionSettings
-from vectorsearch.storage import failpoints
+from vectorsearch.collection.collection import Collection, CollectionSettings
+from vectorsearch.collection.storage.disk import failpoints
 from vectorsearch.types import Document
 
 DIM = 8

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from make_measures import pytrec_values, ranx_values  # beside this file
 
-from vectorsearch.evaluation.collections import read_qrels
-from vectorsearch.evaluation.metrics import measure_queries
-from vectorsearch.evaluation.runs import read_run
+from vectorsearch.evaluation.collecting.collections import read_qrels
+from vectorsearch.evaluation.comparing.metrics import measure_queries
+from vectorsearch.evaluation.formats.runs import read_run
 
 NEAR = 1e-6
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vectorsearch.collection import Collection, CollectionSettings
+from vectorsearch.collection.collection import Collection, CollectionSettings
 from vectorsearch.types import Document
 
 N = 20

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vectorsearch.collection import Collection, CollectionSettings, stored_settings
-from vectorsearch.storage.schema import FILE_NAME
+from vectorsearch.collection.collection import Collection, CollectionSettings, stored_settings
+from vectorsearch.collection.storage.sqlite.schema import FILE_NAME
 
 HERE = Path(__file__).parent
 

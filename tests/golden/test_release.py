@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import vectorsearch as vs
-from vectorsearch.collection import Collection
-from vectorsearch.storage.errors import NewerFormat
-from vectorsearch.storage.schema import FILE_NAME, FORMAT
+from vectorsearch.collection.collection import Collection
+from vectorsearch.collection.storage.errors import NewerFormat
+from vectorsearch.collection.storage.sqlite.schema import FILE_NAME, FORMAT
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -29,8 +29,9 @@ NAMES = ("store", "compacted", "killed")
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from vectorsearch.collection import Collection
-from vectorsearch.storage import failpoints, upgrade
+from vectorsearch.collection.collection import Collection
+from vectorsearch.collection.storage.disk import failpoints
+from vectorsearch.collection.storage.sqlite import upgrade
 left = int(sys.argv[3])
 def reached():
     global left

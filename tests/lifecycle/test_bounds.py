@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 from lifecycle_fakes import Bench, Call, FakeLoader, FakeModel, FakeSpec
 
-from backends.deadline import Deadline
 from backends.errors import InvalidInput
-from backends.overtime import Overtime
-from lifecycle import LoadFailed, LoadPolicy, ModelConfig, ModelManager, ModelRef, waiting
-from lifecycle import keeper as keeper_module
-from lifecycle import mailbox as mailbox_module
+from backends.running.deadline import Deadline
+from backends.running.overtime import Overtime
+from lifecycle import LoadFailed, LoadPolicy, ModelConfig, ModelManager, ModelRef
 from lifecycle.config import MOST
 from lifecycle.errors import KeeperSilent, LeaseTimeout
+from lifecycle.keeping import keeper as keeper_module
+from lifecycle.keeping import mailbox as mailbox_module
+from lifecycle.leasing import waiting
 from lifecycle.watchdog import Watchdog
 
 if TYPE_CHECKING:

@@ -11,25 +11,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from lifecycle_fakes import COLD, Bench, FakeLoader, FakeSpec
 
-from backends.fake_backend import FakeBackend, Fault, fake_spec
-from backends.text_model import TextLoader
-from lifecycle import (
-    Chain,
-    FallbackExhausted,
-    ManagerClosed,
-    ModelConfig,
-    ModelManager,
-    ModelNotRegistered,
-    ModelRef,
-    report,
-)
-from lifecycle.handle import ModelHandle
+from backends.engines.fake_backend import FakeBackend, Fault, fake_spec
+from backends.running.text_model import TextLoader
+from lifecycle import Chain, FallbackExhausted, ManagerClosed, ModelConfig, ModelManager, ModelNotRegistered, ModelRef
+from lifecycle.keeping import report
+from lifecycle.leasing.handle import ModelHandle
 from lifecycle.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lifecycle.lease import Lease
+    from lifecycle.leasing.lease import Lease
 
     MakeBench = Callable[..., Bench]
 

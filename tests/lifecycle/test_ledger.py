@@ -14,7 +14,7 @@ from lifecycle_fakes import COLD, Bench
 from lifecycle import BudgetExhausted, LoadFailed, ModelConfig, ModelRef, UnloadTimeout
 
 if TYPE_CHECKING:
-    from lifecycle.lease import Lease
+    from lifecycle.leasing.lease import Lease
 
 CONFIGS = {
     "A": COLD,

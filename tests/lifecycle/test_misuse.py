@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from lifecycle_fakes import COLD, Bench, Call, FakeClock, FakeLoader, FakeSpec
 
-from backends.deadline import Deadline
 from backends.errors import InvalidInput
-from backends.overtime import Overtime
+from backends.running.deadline import Deadline
+from backends.running.overtime import Overtime
 from lifecycle import BudgetExhausted, InstanceKey, LeaseTimeout, LoadFailed, ModelConfig, ModelManager, ModelRef
 from lifecycle.events import ModelReady, Stalled
 

@@ -12,7 +12,7 @@ import pytest
 from lifecycle_fakes import Call
 
 from lifecycle import ModelConfig, ModelRef
-from lifecycle.handle import ModelHandle
+from lifecycle.leasing.handle import ModelHandle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from backends.deadline import Deadline
 from backends.errors import DeadlineExceeded, InvalidInput
+from backends.running.deadline import Deadline
 from rerank import RerankError, RerankScores, as_reranker
 
 if TYPE_CHECKING:

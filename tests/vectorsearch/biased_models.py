@@ -7,8 +7,8 @@ import json
 import threading
 from typing import TYPE_CHECKING
 
-from backends import registry
-from backends.fake_backend import FakeBackend, FakeModel
+from backends.choosing import registry
+from backends.engines.fake_backend import FakeBackend, FakeModel
 
 from .conftest import MODEL_NBYTES
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     import vectorsearch as vs
     from backends.base import ModelSpec, TokenBatch
-    from backends.fake_backend import Step
+    from backends.engines.fake_backend import Step
     from lifecycle import ModelStatus
-    from vectorsearch.results import SearchResult
+    from vectorsearch.query.results import SearchResult
 
 TEXTS = {"a": "apple pie", "b": "apple cake with cream", "c": "apple"}
 _CONFIG = {"architectures": ["BertForSequenceClassification"], "num_labels": 1, "max_position_embeddings": 64}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 import vectorsearch as vs
-from backends import registry
-from backends.fake_backend import FakeBackend, fake_spec
+from backends.choosing import registry
+from backends.engines.fake_backend import FakeBackend, fake_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

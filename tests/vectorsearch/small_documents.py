@@ -9,7 +9,7 @@ import numpy as np
 from vectorsearch.types import Document
 
 if TYPE_CHECKING:
-    from vectorsearch.collection import Collection
+    from vectorsearch.collection.collection import Collection
     from vectorsearch.types import Candidates
 
 DIM = 8

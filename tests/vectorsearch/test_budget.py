@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import vectorsearch as vs
-from backends import registry
+from backends.choosing import registry
+from backends.engines.fake_backend import Fault, fake_spec
 from backends.errors import InferenceError
-from backends.fake_backend import Fault, fake_spec
 from lifecycle import BudgetExhausted, ModelManager
 
 from .conftest import MODEL_NBYTES, fake_backend

@@ -14,8 +14,8 @@ import onnx
 import pytest
 
 import vectorsearch as vs
-from backends import feature_model
 from backends.errors import InvalidModel
+from backends.features import feature_model
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle" / "support"))
 

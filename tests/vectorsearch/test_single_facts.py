@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Never
 
 import pytest
 
-from vectorsearch import upkeep
-from vectorsearch.features import fit_features
-from vectorsearch.storage.errors import DatabaseClosed, ReadOnlyDatabase
+from vectorsearch.collection import upkeep
+from vectorsearch.collection.storage.errors import DatabaseClosed, ReadOnlyDatabase
+from vectorsearch.training.features import fit_features
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -110,12 +110,12 @@ def usage() -> Iterator[None]:
 
 
 def import_command(name: str, home: str) -> Any:  # noqa: ANN401 -- the type of commands is private to typer
-    """Return a command, or a group of them, whose function or app is at `home`: `module:attribute` of this package.
+    """Return a command, or a group of them, whose function or app is at `home`: `module:attribute` of `commands`.
 
     A function's help is the module's HELP, or else its docstring.
     """
     module_name, _, attribute = home.partition(":")
-    module = importlib.import_module(f"vectorsearch.cli.{module_name}")
+    module = importlib.import_module(f"vectorsearch.cli.commands.{module_name}")
     found = getattr(module, attribute)
     if isinstance(found, typer.Typer):
         group = typer.main.get_group(found)

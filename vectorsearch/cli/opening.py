@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 import typer
 
 import vectorsearch
-from backends import catalogue
+from backends.catalogue import catalogue
 from backends.errors import VectorSearchError
 from vectorsearch import config
 from vectorsearch.cli import output
 from vectorsearch.cli.group import usage
-from vectorsearch.engine import DEFAULT
-from vectorsearch.place import local_folder
-from vectorsearch.storage.errors import DatabaseLocked, NotADatabase
-from vectorsearch.storage.schema import FILE_NAME
-from vectorsearch.tenants import UnknownTenant
+from vectorsearch.collection.storage.errors import DatabaseLocked, NotADatabase
+from vectorsearch.collection.storage.sqlite.schema import FILE_NAME
+from vectorsearch.database.engine import DEFAULT
+from vectorsearch.database.place import local_folder
+from vectorsearch.database.tenants import UnknownTenant
 from vectorsearch.types import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from backends.base import ModelSpec
-    from vectorsearch.cli.words import Words
-    from vectorsearch.database import Database
-    from vectorsearch.storage.registry import TenantRow
-    from vectorsearch.tenants import TenantInfo
+    from vectorsearch.cli.word_options import Words
+    from vectorsearch.collection.storage.registry import TenantRow
+    from vectorsearch.database.database import Database
+    from vectorsearch.database.tenants import TenantInfo
 
 NONE = "none"
 _SHOWN_NAMES = 20  # in an error

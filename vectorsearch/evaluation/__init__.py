@@ -35,36 +35,36 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from vectorsearch.evaluation.collections import TestCollection, read_collection, read_qrels
-    from vectorsearch.evaluation.comparison import Comparison
+    from vectorsearch.evaluation.collecting.collections import TestCollection, read_collection, read_qrels
+    from vectorsearch.evaluation.collecting.indexed import open_collection
+    from vectorsearch.evaluation.collecting.sources import find_collection
+    from vectorsearch.evaluation.collecting.topics import Topics
+    from vectorsearch.evaluation.comparing.comparison import Comparison
     from vectorsearch.evaluation.experiment import Experiment
-    from vectorsearch.evaluation.indexed import open_collection
+    from vectorsearch.evaluation.formats.runs import read_run
     from vectorsearch.evaluation.results import ExperimentResult, SystemResult, judge
-    from vectorsearch.evaluation.runs import read_run
-    from vectorsearch.evaluation.sources import find_collection
     from vectorsearch.evaluation.systems import EvaluationFailed, System, parse_system, read_systems
-    from vectorsearch.evaluation.topics import Topics
-    from vectorsearch.evaluation.tuning import TuneResult, tune
+    from vectorsearch.evaluation.tuning.tuning import TuneResult, tune
 
 _HOMES = {
-    "Comparison": "comparison",
+    "Comparison": "comparing.comparison",
     "EvaluationFailed": "systems",
     "Experiment": "experiment",
     "ExperimentResult": "results",
     "System": "systems",
     "SystemResult": "results",
-    "TestCollection": "collections",
-    "Topics": "topics",
-    "TuneResult": "tuning",
-    "find_collection": "sources",
+    "TestCollection": "collecting.collections",
+    "Topics": "collecting.topics",
+    "TuneResult": "tuning.tuning",
+    "find_collection": "collecting.sources",
     "judge": "results",
-    "open_collection": "indexed",
+    "open_collection": "collecting.indexed",
     "parse_system": "systems",
-    "read_collection": "collections",
-    "read_qrels": "collections",
-    "read_run": "runs",
+    "read_collection": "collecting.collections",
+    "read_qrels": "collecting.collections",
+    "read_run": "formats.runs",
     "read_systems": "systems",
-    "tune": "tuning",
+    "tune": "tuning.tuning",
 }
 
 

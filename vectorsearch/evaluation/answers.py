@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from vectorsearch.database import Database
+    from vectorsearch.database.database import Database
     from vectorsearch.evaluation.journal import Journal
     from vectorsearch.evaluation.systems import System
-    from vectorsearch.results import SearchResult
+    from vectorsearch.query.results import SearchResult
 
 
 @dataclass(frozen=True, slots=True)

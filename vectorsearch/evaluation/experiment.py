@@ -7,22 +7,27 @@ from typing import TYPE_CHECKING
 
 from backends.errors import InvalidInput
 from vectorsearch.evaluation.answers import ask
-from vectorsearch.evaluation.comparison import compare, resolve_baseline
+from vectorsearch.evaluation.collecting.topics import Topics
+from vectorsearch.evaluation.comparing.comparison import compare, resolve_baseline
+from vectorsearch.evaluation.comparing.metrics import MEASURES, canonical_names, deepest_cutoff, require_ir_measures
+from vectorsearch.evaluation.comparing.oddities import (
+    missing_documents,
+    nothing_found,
+    odd_judgments,
+    queries_are_documents,
+)
+from vectorsearch.evaluation.comparing.significance import require_scipy_stats
 from vectorsearch.evaluation.journal import Subject
-from vectorsearch.evaluation.metrics import MEASURES, canonical_names, deepest_cutoff, require_ir_measures
-from vectorsearch.evaluation.oddities import missing_documents, nothing_found, odd_judgments, queries_are_documents
 from vectorsearch.evaluation.report.changes import shown_documents
 from vectorsearch.evaluation.results import ExperimentResult, means, summarise
-from vectorsearch.evaluation.significance import require_scipy_stats
 from vectorsearch.evaluation.systems import System, parse_system, unique_systems
-from vectorsearch.evaluation.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from vectorsearch.database import Database
+    from vectorsearch.database.database import Database
     from vectorsearch.evaluation.answers import Answer
-    from vectorsearch.evaluation.topics import Judged
+    from vectorsearch.evaluation.collecting.topics import Judged
 
 
 class Experiment:

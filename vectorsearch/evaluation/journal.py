@@ -14,16 +14,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backends import catalogue
-from vectorsearch.collection import content_digest
-from vectorsearch.defaults import current, leaves_open
+from backends.catalogue import catalogue
+from vectorsearch.collection.collection import content_digest
+from vectorsearch.collection.storage.sqlite.settings import WORD_SETTINGS
 from vectorsearch.evaluation.answers import Answer, ModelUse
-from vectorsearch.storage.settings import WORD_SETTINGS
+from vectorsearch.query.planning.defaults import current, leaves_open
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from vectorsearch.database import Database
+    from vectorsearch.database.database import Database
     from vectorsearch.evaluation.systems import System
 
 _PACKAGES = ("backends", "lifecycle", "rerank", "vectorsearch")

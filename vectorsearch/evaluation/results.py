@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backends.errors import MissingExtra
-from vectorsearch.evaluation.comparison import compare
-from vectorsearch.evaluation.metrics import MEASURES
-from vectorsearch.evaluation.oddities import nothing_found, odd_judgments, odd_run, without_own
+from vectorsearch.evaluation.comparing.comparison import compare
+from vectorsearch.evaluation.comparing.metrics import MEASURES
+from vectorsearch.evaluation.comparing.oddities import nothing_found, odd_judgments, odd_run, without_own
 from vectorsearch.evaluation.report import write_report
 from vectorsearch.evaluation.report.changes import shown_documents
 from vectorsearch.evaluation.tables import markdown_table
-from vectorsearch.results import format_trec
+from vectorsearch.query.results import format_trec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from vectorsearch.evaluation.answers import Answer, ModelUse
-    from vectorsearch.evaluation.comparison import Comparison
+    from vectorsearch.evaluation.comparing.comparison import Comparison
     from vectorsearch.evaluation.systems import System
 
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from backends.errors import InvalidInput, VectorSearchError
 from vectorsearch import config
-from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
-from vectorsearch.rerankers import Rerank
+from vectorsearch.query.planning.plan import DEFAULT_RERANK_DEPTH
+from vectorsearch.query.planning.rerankers import Rerank
 from vectorsearch.types import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from vectorsearch.database import Database
-    from vectorsearch.results import SearchResult
+    from vectorsearch.database.database import Database
+    from vectorsearch.query.results import SearchResult
 
 RANKING_DEPTH = 100
 

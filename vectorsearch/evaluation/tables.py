@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vectorsearch.evaluation.comparing.significance import ALPHA, PERMUTATIONS
 from vectorsearch.evaluation.figures import format_ms, format_p, signed
-from vectorsearch.evaluation.significance import ALPHA, PERMUTATIONS
-from vectorsearch.query.plan import DEFAULT_RERANK_DEPTH
+from vectorsearch.query.planning.plan import DEFAULT_RERANK_DEPTH
 
 if TYPE_CHECKING:
-    from vectorsearch.evaluation.comparison import Difference, Figure
+    from vectorsearch.evaluation.comparing.comparison import Difference, Figure
     from vectorsearch.evaluation.results import ExperimentResult, SystemResult
 
 BETTER, WORSE = "▲", "▼"

@@ -8,10 +8,10 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from backends import graph
-from backends.fuse import fuse
-from backends.numpy_program import Execution, Weights
-from backends.specialise import specialise
+from backends.graph import graph
+from backends.graph.fusing.fuse import fuse
+from backends.graph.rewriting.specialise import specialise
+from backends.runtimes.numpy_runtime.numpy_program import Execution, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-    from backends.specialise import Program
+    from backends.graph.rewriting.specialise import Program
 
 FUSED = ("vs.Attention", "vs.Gelu", "vs.Linear", "vs.QuantisedMatMul")  # what `fuse` makes
 

@@ -9,9 +9,10 @@ import numpy as np
 from kinds import QUERY, TEXTS
 from tiny_models import reference
 
-from backends import catalogue, export, registry
+from backends.catalogue import catalogue, export
+from backends.choosing import registry
 from backends.errors import InvalidModel
-from backends.text_model import TextLoader
+from backends.running.text_model import TextLoader
 
 if TYPE_CHECKING:
     from pathlib import Path

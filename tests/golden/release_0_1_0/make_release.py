@@ -17,9 +17,6 @@ from typing import Any
 import numpy as np
 
 import vectorsearch as vs
-from backends.export import export
-from backends.folder import read_folder
-from vectorsearch.features import fit_features
 
 HERE = Path(__file__).parent
 WORDS = (
@@ -89,6 +86,9 @@ def write_reranker(folder: Path) -> Path:
     plain = folder.with_name("plain")
     BertForSequenceClassification(config).eval().save_pretrained(plain)
     tokenizer.save(str(plain / "tokenizer.json"))
+    from backends.export import export  # noqa: PLC0415  (names of release 0.1.0, which alone writes these databases)
+    from backends.folder import read_folder  # noqa: PLC0415
+
     return export(read_folder(plain), folder, form="onnx").spec.folder  # which every backend can serve
 
 
@@ -96,6 +96,8 @@ def make_store(folder: Path, scratch: Path) -> None:
     """Make a store with an embedder of its own and two tenants, with deletions, one with a quota and a reranker."""
     with vs.open(scratch / "words.db", embed=None, rerank=None) as db:
         db.add(documents(1, 40))
+        from vectorsearch.features import fit_features  # noqa: PLC0415  (as above)
+
         fit_features(db, scratch / "features", dim=8)
     reranker = write_reranker(scratch / "reranker")
     with vs.open(folder, embed=None, rerank=None, backend="numpy") as db:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from lifecycle_world import key
 
-from lifecycle import signals
 from lifecycle.events import ModelEvicted, ModelExpired, ModelQuarantined
-from lifecycle.keeper import Watch
-from lifecycle.states import IN_FLIGHT, Generation, Job, Phase, State
-from lifecycle.transitions import step
+from lifecycle.heart import signals
+from lifecycle.heart.states import IN_FLIGHT, Generation, Job, Phase, State
+from lifecycle.heart.transitions import step
+from lifecycle.keeping.keeper import Watch
 
 if TYPE_CHECKING:
     from lifecycle_world import World

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from lifecycle_checks import check, require
 from lifecycle_moves import Report, happen, job_done, moves, release, swap_moves
 
-from lifecycle import signals
-from lifecycle.states import Phase
-from lifecycle.transitions import step
+from lifecycle.heart import signals
+from lifecycle.heart.states import Phase
+from lifecycle.heart.transitions import step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

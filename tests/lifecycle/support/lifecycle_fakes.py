@@ -12,8 +12,8 @@ from lifecycle import InstanceKey, ModelConfig, ModelManager, ModelRef
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lifecycle.lease import Lease
-    from lifecycle.states import State
+    from lifecycle.heart.states import State
+    from lifecycle.leasing.lease import Lease
 
 COLD = ModelConfig(warm_up=False)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from lifecycle import signals
 from lifecycle.config import InstanceKey, ModelConfig
-from lifecycle.states import Job, Limits, State, observe
-from lifecycle.transitions import step
+from lifecycle.heart import signals
+from lifecycle.heart.states import Job, Limits, State, observe
+from lifecycle.heart.transitions import step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lifecycle import Chain, admission, policy, pressure, signals, tenants, transitions
-from lifecycle.draft import Draft
+from lifecycle import Chain
 from lifecycle.events import ModelExpired
-from lifecycle.handle import ModelHandle
-from lifecycle.keeper import Keeper, Watch
-from lifecycle.lease import Lease, LeaseBase
-from lifecycle.states import Generation, Job, Phase, State, ttl_of
-from lifecycle.swap import Swap
+from lifecycle.heart import admission, policy, pressure, signals, tenants, transitions
+from lifecycle.heart.draft import Draft
+from lifecycle.heart.states import Generation, Job, Phase, State, ttl_of
+from lifecycle.keeping.keeper import Keeper, Watch
+from lifecycle.leasing.handle import ModelHandle
+from lifecycle.leasing.lease import Lease, LeaseBase
+from lifecycle.registering.swap import Swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Everything that can happen next in a world: callers, swaps, jobs, mail, the clock, and orders.
 
 Callers take hits on open generations without a step, as the handles let them, and the state learns of it through
-`observe`, as in the keeper. A swap goes in the steps of `lifecycle.names`.
+`observe`, as in the keeper. A swap goes in the steps of `lifecycle.registering.names`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 from lifecycle_checks import check_step, require
 from lifecycle_world import Scenario, World, key
 
-from lifecycle import signals
 from lifecycle.config import Tenant
-from lifecycle.handle import ModelHandle
-from lifecycle.lease import LeaseSet
-from lifecycle.states import Job, Phase, State, observe
-from lifecycle.transitions import step
+from lifecycle.heart import signals
+from lifecycle.heart.states import Job, Phase, State, observe
+from lifecycle.heart.transitions import step
+from lifecycle.leasing.handle import ModelHandle
+from lifecycle.leasing.lease import LeaseSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lifecycle_world import Caller
 
-    from lifecycle.states import Generation
+    from lifecycle.heart.states import Generation
 
 
 @dataclass

@@ -13,8 +13,8 @@ from lifecycle_fakes import COLD, Bench, Call, FakeSpec
 from lifecycle_gdsf import run_gdsf
 from lifecycle_world import Scenario
 
-from backends.fake_backend import FakeBackend, Fault, fake_spec
-from backends.text_model import TextLoader
+from backends.engines.fake_backend import FakeBackend, Fault, fake_spec
+from backends.running.text_model import TextLoader
 from lifecycle import (
     BudgetExhausted,
     Chain,
@@ -24,8 +24,8 @@ from lifecycle import (
     ModelRef,
 )
 from lifecycle.config import Tenant
-from lifecycle.handle import ModelHandle
-from lifecycle.states import Phase
+from lifecycle.heart.states import Phase
+from lifecycle.leasing.handle import ModelHandle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

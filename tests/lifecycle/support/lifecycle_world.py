@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lifecycle import signals
 from lifecycle.config import InstanceKey, ModelConfig, Tenant
-from lifecycle.states import IN_FLIGHT, Eviction, Job, Limits, Phase, State
-from lifecycle.transitions import step
+from lifecycle.heart import signals
+from lifecycle.heart.states import IN_FLIGHT, Eviction, Job, Limits, Phase, State
+from lifecycle.heart.transitions import step
 
 RESERVED = Phase.RESERVED
 LAZY = ModelConfig(warm_up=False)

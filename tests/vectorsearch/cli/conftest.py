@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from backends import catalogue
-from backends.fake_backend import fake_spec
+from backends.catalogue import catalogue
+from backends.engines.fake_backend import fake_spec
 from vectorsearch import config
 from vectorsearch.cli import app
 

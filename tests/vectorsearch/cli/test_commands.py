@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import vectorsearch as vs
-from backends import catalogue
+from backends.catalogue import catalogue
 from backends.errors import ModelUnavailable
-from vectorsearch.cli import _COMMANDS, collections, output
+from vectorsearch.cli import _COMMANDS, output
+from vectorsearch.cli.commands import collections
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ def test_no_runtime_is_loaded_when_the_command_line_starts(spawn: Callable) -> N
     assert "typer" in loaded
     assert not loaded & {"faiss", "onnxruntime", "onnx", "tantivy", "tokenizers", "ir_measures", "huggingface_hub"}
     assert not loaded & {"jax", "torch", "transformers", "sentence_transformers", "coremltools", "scipy"}
-    assert not loaded & {"numpy", "vectorsearch.engine", "vectorsearch.cli.search"}
+    assert not loaded & {"numpy", "vectorsearch.database.engine", "vectorsearch.cli.commands.search"}
 
 
 def test_the_module_is_the_command_when_python_runs_it() -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from vectorsearch.cli import demo, evaluate
+from vectorsearch.cli.commands import demo, evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

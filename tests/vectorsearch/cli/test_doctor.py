@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backends import registry
 from backends.base import Serves
-from backends.fake_backend import FakeBackend
-from vectorsearch import config, doctor
+from backends.choosing import registry
+from backends.engines.fake_backend import FakeBackend
+from vectorsearch import config
+from vectorsearch.database import doctor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import vectorsearch as vs
-from backends import registry
-from backends.fake_backend import FakeBackend
-from vectorsearch.cli import evaluate
-from vectorsearch.cli.evaluate import choose_systems
+from backends.choosing import registry
+from backends.engines.fake_backend import FakeBackend
+from vectorsearch.cli.commands import evaluate
+from vectorsearch.cli.commands.evaluate import choose_systems
 from vectorsearch.evaluation import answers
 from vectorsearch.evaluation.systems import System
 

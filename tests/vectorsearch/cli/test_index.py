@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 import vectorsearch as vs
-from vectorsearch.cli import index
+from vectorsearch.cli.commands import index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from vectorsearch.ingest import IngestReport
+    from vectorsearch.ingestion.bulk import IngestReport
 
 # Ends the process by a signal in the middle of the write after the third acknowledged one.
 SIGNAL_AFTER_3_COMMITS = """
 import os, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
-from vectorsearch.storage import failpoints
+from vectorsearch.collection.storage.disk import failpoints
 commits = []
 def count():
     commits.append(1)

@@ -213,7 +213,8 @@ def test_the_answer_is_given_when_nobody_reads_the_errors(spawn: Callable, db: P
     """A closed stderr, as with `2>&1 >answer.json | head -1`, costs neither the document nor the exit code."""
     setup = (
         "import os; reader, writer = os.pipe(); os.close(reader); os.dup2(writer, 2)\n"
-        "from vectorsearch.cli import info, output\n"
+        "from vectorsearch.cli import output\n"
+        "from vectorsearch.cli.commands import info\n"
         "original = info.open_existing\n"
         "def noisy(*a, **k):\n    output.print_warning('one'); output.print_note('two'); return original(*a, **k)\n"
         "info.open_existing = noisy"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Never
 import pytest
 
 from backends.errors import VectorSearchError
-from vectorsearch.database import Database
+from vectorsearch.database.database import Database
 
 if TYPE_CHECKING:
     from collections.abc import Callable

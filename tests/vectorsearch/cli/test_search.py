@@ -9,10 +9,10 @@ import pytest
 import typer
 
 import vectorsearch as vs
-from backends import catalogue
+from backends.catalogue import catalogue
 from backends.errors import ModelUnavailable
-from vectorsearch.cli.search import parse_filters
-from vectorsearch.storage import connections
+from vectorsearch.cli.commands.search import parse_filters
+from vectorsearch.collection.storage.sqlite import connections
 
 if TYPE_CHECKING:
     from collections.abc import Callable

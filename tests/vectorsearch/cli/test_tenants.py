@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import vectorsearch as vs
-from vectorsearch.cli.tenants import _parse_size
+from vectorsearch.cli.commands.tenants import _parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

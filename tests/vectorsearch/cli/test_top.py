@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from lifecycle import Counters, InstanceKey, ManagerSnapshot, ModelRef, ModelStatus
-from vectorsearch import top as pictures
-from vectorsearch.cli import top
-from vectorsearch.storage.registry import Registry, TenantRow
-from vectorsearch.storage.store import Store
-from vectorsearch.top import FILE_NAME, Picture, Publisher, Sighting
+from vectorsearch.cli.commands import top
+from vectorsearch.collection.storage.registry import Registry, TenantRow
+from vectorsearch.collection.storage.sqlite.store import Store
+from vectorsearch.database import top as pictures
+from vectorsearch.database.top import FILE_NAME, Picture, Publisher, Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,7 @@ import pytest
 
 import vectorsearch as vs
 from vectorsearch.config import DEFAULT_RERANKER
-from vectorsearch.defaults import SearchDefaults
+from vectorsearch.query.planning.defaults import SearchDefaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable

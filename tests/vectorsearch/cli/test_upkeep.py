@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import vectorsearch as vs
-from vectorsearch.storage.schema import FILE_NAME
+from vectorsearch.collection.storage.sqlite.schema import FILE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable

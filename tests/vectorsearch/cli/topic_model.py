@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from vectorsearch.evaluation.topics import Topics
+from vectorsearch.evaluation.collecting.topics import Topics
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,14 +10,14 @@ import pytest
 import vectorsearch as vs
 from backends.errors import InvalidInput, MissingExtra, UnknownModel
 from vectorsearch import evaluation
-from vectorsearch.defaults import SearchDefaults
 from vectorsearch.evaluation import journal
+from vectorsearch.evaluation.collecting.topics import Topics
 from vectorsearch.evaluation.experiment import Experiment
 from vectorsearch.evaluation.journal import Subject
 from vectorsearch.evaluation.systems import EvaluationFailed, System, parse_system
 from vectorsearch.evaluation.tables import describe_options
-from vectorsearch.evaluation.topics import Topics
-from vectorsearch.rerankers import Rerank
+from vectorsearch.query.planning.defaults import SearchDefaults
+from vectorsearch.query.planning.rerankers import Rerank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

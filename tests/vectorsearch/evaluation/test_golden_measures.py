@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from vectorsearch.evaluation.collections import read_qrels
-from vectorsearch.evaluation.metrics import measure_queries
-from vectorsearch.evaluation.runs import read_run
+from vectorsearch.evaluation.collecting.collections import read_qrels
+from vectorsearch.evaluation.comparing.metrics import measure_queries
+from vectorsearch.evaluation.formats.runs import read_run
 
 FOLDER = Path(__file__).parents[2] / "golden" / "measures"
 VALUES = json.loads((FOLDER / "values.json").read_text(encoding="utf-8"))

@@ -11,15 +11,15 @@ import pytest
 
 import vectorsearch as vs
 from vectorsearch import config
-from vectorsearch.evaluation.collections import read_collection
+from vectorsearch.evaluation.collecting.collections import read_collection
+from vectorsearch.evaluation.collecting.topics import Topics
 from vectorsearch.evaluation.experiment import Experiment
 from vectorsearch.evaluation.systems import System
-from vectorsearch.evaluation.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vectorsearch.evaluation.collections import TestCollection
+    from vectorsearch.evaluation.collecting.collections import TestCollection
 
 pytestmark = [pytest.mark.collections]
 

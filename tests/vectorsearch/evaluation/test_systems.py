@@ -8,7 +8,7 @@ import pytest
 from backends.errors import InvalidInput
 from vectorsearch import config
 from vectorsearch.evaluation.systems import System, parse_system, read_systems, unique_systems
-from vectorsearch.rerankers import Rerank
+from vectorsearch.query.planning.rerankers import Rerank
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vectorsearch.evaluation.comparison import Comparison
+    from vectorsearch.evaluation.comparing.comparison import Comparison
 
 SHOWN_QUERIES = 10
 SHOWN_DOCUMENTS = 5

@@ -25,7 +25,7 @@ from vectorsearch.evaluation.tables import describe_models, describe_options, fi
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vectorsearch.evaluation.comparison import Difference, Figure
+    from vectorsearch.evaluation.comparing.comparison import Difference, Figure
     from vectorsearch.evaluation.report.plots import Scale
     from vectorsearch.evaluation.results import ExperimentResult, SystemResult
 

@@ -14,7 +14,7 @@ from vectorsearch.evaluation.report.markup import Markup, element
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vectorsearch.evaluation.comparison import Difference
+    from vectorsearch.evaluation.comparing.comparison import Difference
     from vectorsearch.evaluation.results import ExperimentResult
 
 _HEIGHT = 320  # pixels of the scatter plot

@@ -1,0 +1,1 @@
+"""Where do a model's files come from?"""

@@ -1,0 +1,1 @@
+"""Which backend serves a model here, in which precision, and is it well?"""

@@ -1,0 +1,1 @@
+"""One file a backend, found by its name: `NAME_backend.py`, whose function `backend()` returns it."""

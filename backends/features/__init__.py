@@ -1,0 +1,1 @@
+"""Vectors from words alone: how are they fitted, and computed?"""

@@ -1,0 +1,1 @@
+"""What does a portable graph compute?"""

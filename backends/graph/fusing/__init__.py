@@ -1,0 +1,1 @@
+"""Which of a graph's steps are one: a layer norm, a GELU, attention?"""

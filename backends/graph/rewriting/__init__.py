@@ -1,0 +1,1 @@
+"""How is a graph said in few operators, for one shape?"""

@@ -1,0 +1,1 @@
+"""How do many texts run through one loaded model, and end in time?"""

@@ -1,0 +1,1 @@
+"""What does a backend need of its runtime, beside its own file?"""

@@ -1,0 +1,1 @@
+"""How does JAX compile and run a program?"""

@@ -1,0 +1,1 @@
+"""How does NumPy run a program?"""

@@ -1,0 +1,1 @@
+"""How does PyTorch compute a model?"""

@@ -1,0 +1,1 @@
+"""What words and tokens does a text have?"""

@@ -1,0 +1,1 @@
+"""Which backend answers when one fails?"""

@@ -1,0 +1,1 @@
+"""What follows from an event? Pure: no threads, no clock, no I/O, and no import from outside."""

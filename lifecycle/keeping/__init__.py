@@ -1,0 +1,1 @@
+"""Who owns the state, and carries out what follows?"""

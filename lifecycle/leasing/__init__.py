@@ -1,0 +1,1 @@
+"""How does a caller wait for a model, hold it, and give it back?"""

@@ -1,0 +1,1 @@
+"""What does a model take on this machine, told by a child process?"""

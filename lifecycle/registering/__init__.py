@@ -1,0 +1,1 @@
+"""Which name means which model, and how is one exchanged?"""

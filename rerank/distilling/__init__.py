@@ -1,0 +1,1 @@
+"""How is a small first stage made of a large reranker?"""

@@ -1,0 +1,1 @@
+"""How are many texts, and long ones, scored?"""

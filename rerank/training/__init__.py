@@ -1,0 +1,1 @@
+"""How is a cross-encoder trained?"""

@@ -1,0 +1,1 @@
+"""What does one tenant hold, and where is it looked up?"""

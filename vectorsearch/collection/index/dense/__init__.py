@@ -1,0 +1,1 @@
+"""Which vectors are nearest?"""

@@ -1,0 +1,1 @@
+"""Which documents have these words?"""

@@ -1,0 +1,1 @@
+"""Which files are there, whose are they, and do they last?"""

@@ -1,0 +1,1 @@
+"""What do callers hold? It knows every part, and decides nothing."""

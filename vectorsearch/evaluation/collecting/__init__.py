@@ -1,0 +1,1 @@
+"""Which documents, questions and judgments are there?"""

@@ -1,0 +1,1 @@
+"""Which settings answer judged questions best?"""

@@ -1,0 +1,1 @@
+"""How does a row become a stored document?"""

@@ -1,0 +1,1 @@
+"""Which model does a name mean, and may this tenant use it?"""

@@ -1,0 +1,1 @@
+"""What did the stages of a plan find?"""

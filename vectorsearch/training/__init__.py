@@ -1,0 +1,1 @@
+"""How does a user make a model of their own?"""
