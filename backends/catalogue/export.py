@@ -18,11 +18,11 @@ import numpy as np
 from backends.base import TokenBatch
 from backends.catalogue import catalogue
 from backends.engines.onnx_backend import runtime_errors
-from backends.engines.torch_backend import is_out_of_memory
 from backends.errors import InvalidInput, InvalidModel, MissingExtra, TransientBackendError, VectorSearchError
 from backends.folders.folder import read_folder
 from backends.graph import graph
 from backends.graph.reading import signature
+from backends.runtimes.torch_runtime.torch_memory import is_out_of_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

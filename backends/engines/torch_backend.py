@@ -23,6 +23,7 @@ from backends.folders.architectures import WRITTEN_OUT
 from backends.folders.folder_weights import INDEX, find_weights
 from backends.running.memory import trim
 from backends.running.process import usable_cores
+from backends.runtimes.torch_runtime.torch_memory import PART_TOKENS, is_out_of_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 SAFETENSORS = "model.safetensors"
 FLOATS_FACTOR = 4  # of an 8-bit file's bytes
-PART_TOKENS = 1024  # of one core's part of a batch
 # Measured with ragged batches of every length (README.md, PyTorch): activations and the threads' heaps, and kernels.
 WORKSPACE_NBYTES_PER_TOKEN = 72 * 1024
 KERNELS_NBYTES = 96 << 20
@@ -221,9 +221,3 @@ def _is_known(architecture: str) -> bool:
 def workspace_nbytes(spec: ModelSpec) -> int:
     """Return what all cores together take beside the weights, and oneDNN's compiled kernels."""
     return usable_cores() * max(PART_TOKENS, spec.max_length) * WORKSPACE_NBYTES_PER_TOKEN + KERNELS_NBYTES
-
-
-def is_out_of_memory(exc: BaseException) -> bool:
-    """Return whether this is PyTorch's way to say that memory, or an accelerator's, is not enough."""
-    words = ("out of memory", "not enough memory", "can't allocate memory", "bad_alloc")
-    return isinstance(exc, MemoryError) or any(word in str(exc).lower() for word in words)

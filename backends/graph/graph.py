@@ -7,6 +7,7 @@ checked (`onnx_file`). Anything else is an `InvalidModel`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,9 @@ from backends.graph.node import Node, Value
 from backends.graph.reading import onnx_file, signature, understood
 from backends.graph.reading.understood import INPUT_TYPES, NEWEST_OPSET, OLDEST_OPSET
 from backends.graph.rewriting import folding
-from backends.graph.rewriting.canonical import REWRITTEN, Rewriting
+from backends.graph.rewriting.canonical import REWRITTEN, rewrite
 from backends.graph.rewriting.normal_form import NORMALISED
+from backends.graph.rewriting.rewriting_graph import Rewriting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -127,7 +129,7 @@ def _folded(read: Graph) -> Graph:
     names = {*read.weights, *read.inputs, *(name for node in read.nodes for name in (*node.inputs, *node.outputs))}
     shapes = {name: array.shape for name, array in read.weights.items()}
     rewriting = Rewriting(names, frozenset(out.name for out in read.outputs), shapes)
-    _each(read.path, read.nodes, rewriting.add)
+    _each(read.path, read.nodes, partial(rewrite, rewriting))
     weights = {**read.weights, **rewriting.constants}
     fold = folding.Folding(
         weights,

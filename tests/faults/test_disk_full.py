@@ -52,7 +52,7 @@ def test_nothing_acknowledged_is_lost_when_the_database_cannot_grow(tmp_path: Pa
     """Writes are refused whole while there is no room; what was there is found, and writing works again later."""
     with Collection.open(tmp_path, SETTINGS) as collection:
         collection.write(documents(0, 50))
-        writer = collection._store._writer
+        writer = collection.store._writer
         assert writer is not None
         pages = writer.execute("PRAGMA page_count").fetchone()[0]
         writer.execute(f"PRAGMA max_page_count = {pages + 2}")

@@ -74,7 +74,7 @@ def test_closing_ends_when_a_fork_left_the_database_in_a_child(tmp_path: Path) -
     """D8: the child lets go of what is its parent's, whatever locks were held; the parent goes on writing."""
     with vs.open(tmp_path / "db", embed=None, rerank=None) as db:
         db.add([{"id": "a", "text": "apple"}])
-        store = db._collection._store
+        store = db._collection.store
         with store._write_lock, db._collection._lexical._lock, db._closing:  # as if other threads were at work
             child = os.fork()
             if not child:

@@ -40,7 +40,7 @@ def live(folder: Path, at: Path, seed: int, moments: Moments, *, plain: bool = F
     """
     rng = np.random.default_rng(seed)
     with Collection.open(folder, SETTINGS) as collection:
-        writer = collection._store._writer
+        writer = collection.store._writer
         assert writer is not None
         writer.execute("PRAGMA wal_autocheckpoint = 12")  # so that the log begins anew now and then
         for number in range(4):
@@ -113,7 +113,7 @@ def test_a_change_that_begins_the_log_anew_is_noted_at_once(tmp_path: Path) -> N
     """SQLite begins the log anew when it likes: from then on it names the change before as that of the file alone."""
     seen = set()
     with Collection.open(tmp_path / "db", SETTINGS) as collection:
-        writer = collection._store._writer
+        writer = collection.store._writer
         assert writer is not None
         writer.execute("PRAGMA wal_autocheckpoint = 12")
         for number in range(12):

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from vectorsearch.evaluation.collecting.collections import TestCollection
     from vectorsearch.evaluation.collecting.topics import Topics
     from vectorsearch.evaluation.comparing.comparison import Difference
-    from vectorsearch.evaluation.results import ExperimentResult, SystemResult
+    from vectorsearch.evaluation.outcome import SystemResult
+    from vectorsearch.evaluation.results import ExperimentResult
 
 MeasureNames = Annotated[
     list[str] | None,

@@ -14,6 +14,7 @@ from backends.errors import VectorSearchError
 from vectorsearch import config
 from vectorsearch.cli import output
 from vectorsearch.cli.group import usage
+from vectorsearch.cli.word_options import NONE, Words
 from vectorsearch.collection.storage.errors import DatabaseLocked, NotADatabase
 from vectorsearch.collection.storage.sqlite.schema import FILE_NAME
 from vectorsearch.database.engine import DEFAULT
@@ -25,12 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from backends.base import ModelSpec
-    from vectorsearch.cli.word_options import Words
     from vectorsearch.collection.storage.registry import TenantRow
     from vectorsearch.database.database import Database
     from vectorsearch.database.tenants import TenantInfo
 
-NONE = "none"
 _SHOWN_NAMES = 20  # in an error
 MODES = ", ".join(get_args(Mode))
 

@@ -11,11 +11,11 @@ from backends.errors import InvalidInput
 from backends.text.analyzer import Analyzer
 from backends.text.languages import LANGUAGES, NAMES
 from vectorsearch.cli.group import usage
-from vectorsearch.cli.opening import NONE
 from vectorsearch.collection.index.lexical.bm25 import BM25
 from vectorsearch.database.engine import DEFAULT
 
 Words = dict[str, Any]
+NONE = "none"
 _OWN = "own"
 _UNLISTED = ", ".join(language.code for language in LANGUAGES.values() if not language.stop_words)
 

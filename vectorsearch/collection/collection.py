@@ -26,7 +26,6 @@ from vectorsearch.collection.storage.sqlite.settings import (
 )
 from vectorsearch.collection.storage.sqlite.store import Store
 from vectorsearch.collection.upkeep import Upkeep
-from vectorsearch.query.planning.defaults import KeptDefaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,13 +60,12 @@ class Collection:
     def __init__(
         self, store: Store, settings: CollectionSettings, lexical: Keeper[LexicalIndex], dense: Keeper[DenseIndex]
     ) -> None:
-        self._store = store
+        self.store = store
         self._settings = settings
         self._lexical = lexical
         self._dense = dense
         self._allowed = AllowedRows(store, lexical, dense)
         self._analyzer = analyzer_of(settings)  # remembers stems
-        self.defaults = KeptDefaults(store)
 
     @classmethod
     def open(
@@ -108,7 +106,7 @@ class Collection:
     @property
     def dim(self) -> int | None:
         """Return the length of the vectors, None until there is one."""
-        return self._store.dim
+        return self.store.dim
 
     def check_writable(self) -> None:
         """Raise what every write would, whatever it holds.
@@ -118,7 +116,7 @@ class Collection:
             ReadOnlyDatabase: it was opened with `read_only`.
             DatabaseLocked: this process was forked from the one that opened it.
         """
-        self._store.check_writable()
+        self.store.check_writable()
 
     def check(self, docs: Sequence[Document], *, rows: Sequence[int], on_conflict: OnConflict) -> list[Record]:
         """Raise what `write` would for the documents themselves, before any is embedded; return them as it stores them.
@@ -153,15 +151,15 @@ class Collection:
             DuplicateId, DimensionMismatch, NonFiniteVector, InvalidInput: nothing of the batch was stored.
             StorageFull: likewise.
         """
-        return self._store.write(docs, on_conflict=on_conflict, made_by=made_by, truncated=truncated)
+        return self.store.write(docs, on_conflict=on_conflict, made_by=made_by, truncated=truncated)
 
     def write_records(self, records: Sequence[Record], *, on_conflict: OnConflict, made_by: str | None) -> Written:
         """Store what `check` returned, or some of it, with vectors or without; otherwise as `write`."""
-        return self._store.write_records(records, on_conflict=on_conflict, made_by=made_by)
+        return self.store.write_records(records, on_conflict=on_conflict, made_by=made_by)
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete documents in one transaction and return how many there were."""
-        return self._store.delete(ids)
+        return self.store.delete(ids)
 
     def delete_where(self, filter: Filter) -> int:  # noqa: A002 -- the field's word
         """Delete the documents that a filter lets through, as of this moment, in one transaction; return how many.
@@ -172,7 +170,7 @@ class Collection:
         condition = parse_filter(filter)
         if condition is None:
             raise InvalidInput(f"the filter {filter!r} lets everything through: name what to delete")
-        return self._store.delete_rows(self._lexical.current().rows_where(condition).tolist())
+        return self.store.delete_rows(self._lexical.current().rows_where(condition).tolist())
 
     def update_metadata(self, changes: Mapping[str, Metadata], *, replace: bool = False) -> int:
         """Change the metadata of documents by id in one transaction and return how many there were.
@@ -182,33 +180,33 @@ class Collection:
         Raises:
             InvalidInput: metadata that can't be stored; nothing was changed.
         """
-        return self._store.update_metadata(changes, replace=replace)
+        return self.store.update_metadata(changes, replace=replace)
 
     def get(self, ids: Sequence[str], *, vectors: bool = True) -> list[Document | None]:
         """Return documents in the order of `ids`, None for an unknown one."""
-        return self._store.get(ids, vectors=vectors)
+        return self.store.get(ids, vectors=vectors)
 
     def fetch(self, rows: Sequence[int] | NDArray[np.int64]) -> list[Document | None]:
         """Return documents, without their vectors, in the order of `rows`; None for one deleted since it was found."""
-        return self._store.fetch([int(row) for row in rows])
+        return self.store.fetch([int(row) for row in rows])
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the `content_digest` of each known id."""
-        return self._store.digests(ids)
+        return self.store.digests(ids)
 
     def count(self) -> int:
         """Return the number of documents."""
-        with self._store.snapshot() as snapshot:
+        with self.store.snapshot() as snapshot:
             return int(snapshot.documents)
 
     def iter(self, *, vectors: bool = True) -> Iterator[Document]:
         """Yield the documents of this moment, in the order in which they were stored."""
-        with self._store.snapshot() as snapshot:
+        with self.store.snapshot() as snapshot:
             yield from snapshot.iter(vectors=vectors)
 
     def first(self, n: int) -> list[Document]:
         """Return the `n` documents that were stored first, without their vectors."""
-        with self._store.snapshot() as snapshot:
+        with self.store.snapshot() as snapshot:
             return list(islice(snapshot.iter(vectors=False), n))
 
     def lexical(
@@ -251,7 +249,7 @@ class Collection:
         query = self._checked(vector)
         condition = parse_filter(filter)
         found = self._allowed.nearest(query, k, condition) if query.any() else no_candidates()
-        if self._store.read_only and embed_of(self._store.meta()) != self._settings.embed:
+        if self.store.read_only and embed_of(self.store.meta()) != self._settings.embed:
             raise SettingsMismatch("another process has exchanged the embedder: open the database again")
         return found
 
@@ -287,7 +285,7 @@ class Collection:
         Raises:
             IndexUnwritable: the files can't be written. No document is lost: the next opening builds them again.
         """
-        if not (self._store.read_only or self._store.forked):
+        if not (self.store.read_only or self.store.forked):
             self._lexical.save()
             self._dense.save()
 
@@ -296,33 +294,33 @@ class Collection:
         settings = {"embed": self._settings.embed, "dim": self.dim, **self._settings.words()}
         settings["stop_words"] = "own" if self._analyzer.has_own_stop_words else list(self._analyzer.stop_words)
         settings["languages"] = list(LANGUAGES)  # what there is to choose from
-        truncated, unknown = (0, 0) if self._settings.embed is None else self._store.truncated()
+        truncated, unknown = (0, 0) if self._settings.embed is None else self.store.truncated()
         counts = {"truncated_documents": truncated, "truncated_unknown": unknown}
         return settings | self.upkeep.info() | ({} if self._settings.embed is None else counts)
 
     def new_vectors(self, made_by: str) -> NewVectors:
         """Return where another model's vectors are collected; those of the same model from an earlier run are kept."""
-        return NewVectors(self._store, made_by)
+        return NewVectors(self.store, made_by)
 
     def exchange_vectors(self, new: NewVectors, *, embed: str, dim: int, make: Make) -> Written:
         """Put another model's vectors in the place of all; see `NewVectors.exchange`."""
         try:
-            return new.exchange(meta=changed_embed(self._store.meta(), embed, dim), make=make)
+            return new.exchange(meta=changed_embed(self.store.meta(), embed, dim), make=make)
         finally:  # what is stored decides: an interrupt may come just after the commit
-            if embed_of(self._store.meta()) == embed:
+            if embed_of(self.store.meta()) == embed:
                 self._settings = replace(self._settings, embed=embed, dim=dim)
 
     @property
     def upkeep(self) -> Upkeep:
         """Return what verifies, repairs, compacts and copies this collection."""
-        return Upkeep(self._store, self._lexical, self._dense)
+        return Upkeep(self.store, self._lexical, self._dense)
 
     def close(self) -> None:
         """Flush, close everything and let another process write; a second call does nothing."""
-        if self._store.closed:
+        if self.store.closed:
             return
-        if self._store.forked:  # nothing here is this process's to finish, and locks may be held for ever
-            self._store.close()
+        if self.store.forked:  # nothing here is this process's to finish, and locks may be held for ever
+            self.store.close()
             return
         try:
             self.flush()
@@ -331,7 +329,7 @@ class Collection:
                 self._lexical.close()
                 self._dense.close()
             finally:
-                self._store.close()
+                self.store.close()
 
     def __enter__(self) -> Self:
         return self

@@ -74,7 +74,7 @@ class Assembly:
             with contextlib.ExitStack() as own:
                 return self._open(folder, name, Choices(**options), root.embedder, own)  # checked where they are used
 
-        def tenants() -> Tenants:
+        def tenants() -> Tenants[Database]:
             return Tenants(self.folder, self.registry, self.files, self.manager, open_one, read_only=self.read_only)
 
         root = self._open(self.folder, "", choices, config.DEFAULT_EMBEDDER, resources, make_tenants=tenants)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+import sys
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from backends.errors import InvalidInput
+from lifecycle import LoadPolicy, ModelConfig
 from rerank import ScoreCache
 from vectorsearch.collection.index.filtering.filters import parse_filter, plain_filter
 from vectorsearch.collection.index.lexical.bm25 import BM25
@@ -17,23 +21,26 @@ from vectorsearch.collection.storage.disk.files import writable
 from vectorsearch.collection.storage.errors import DamagedDatabase
 from vectorsearch.collection.storage.sqlite.schema import require_outside
 from vectorsearch.database.place import local_folder
-from vectorsearch.database.searching import Searching
-from vectorsearch.database.tenancy import Tenancy
+from vectorsearch.database.tenants import AS_BEFORE
 from vectorsearch.database.tenants_view import TenantSnapshot
 from vectorsearch.database.whole_store import check_tenants, compact_tenants, require_whole
 from vectorsearch.ingestion.documents import as_id
 from vectorsearch.ingestion.writer import Writer
 from vectorsearch.models.reindex import reindex
 from vectorsearch.models.space import EmbeddingSpace, digest_of
+from vectorsearch.query.explaining.explain import Explanation
 from vectorsearch.query.planning.filter_notes import denial_notes, filter_notes
 from vectorsearch.query.planning.rerankers import RerankerDesk
-from vectorsearch.query.searcher import Searcher
+from vectorsearch.query.searcher import Searcher, SearchOptions
 from vectorsearch.types import Deleted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import ExitStack
     from types import TracebackType
+
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
     from backends.base import ModelSpec
     from backends.choosing.health import BackendHealth
@@ -43,17 +50,21 @@ if TYPE_CHECKING:
     from vectorsearch.collection.storage.soundness import Fault
     from vectorsearch.collection.storage.sqlite.store import OnConflict
     from vectorsearch.collection.upkeep import Compaction, Verification
-    from vectorsearch.database.tenants import Tenants
+    from vectorsearch.database.tenants import TenantInfo, TenantOptions, Tenants
     from vectorsearch.ingestion.rows import Rows, Vectors
-    from vectorsearch.models.registration import Registration
+    from vectorsearch.models.registration import RegisteredModel, Registration
     from vectorsearch.models.resolving import Models
-    from vectorsearch.types import Document, Filter, Metadata, Written
+    from vectorsearch.query.execution.fusion import Fusion
+    from vectorsearch.query.planning.defaults import SearchDefaults
+    from vectorsearch.query.planning.request import OnRerankError
+    from vectorsearch.query.results import SearchResult
+    from vectorsearch.types import Document, Filter, Metadata, Mode, Written
 
 
 _PARENTS: list[object] = []  # what a forked child has let go of and must not close
 
 
-class Database(Searching, Tenancy):
+class Database:
     """Documents, their indexes, and the models that search them. Made by `open`; threads may share it.
 
     Close it when done, or use it as a context manager: closing writes the derived index files, unloads the
@@ -69,7 +80,7 @@ class Database(Searching, Tenancy):
         reranker: str | Path | ModelSpec | None,
         rerank_cache_nbytes: int = 0,
         registration: Registration,
-        tenants: Tenants | None,
+        tenants: Tenants[Database] | None,
         resources: ExitStack,
     ) -> None:
         self._collection = collection
@@ -79,10 +90,11 @@ class Database(Searching, Tenancy):
         self._closing = threading.RLock()  # held while it is closed, so that a second call returns when all is done
         self._writer = Writer(collection, models, self._space)
         cache = ScoreCache(rerank_cache_nbytes) if rerank_cache_nbytes else None
-        Tenancy.__init__(self, models.tenant, registration, tenants)
+        self.tenant_name = models.tenant
+        self._registration = registration
+        self._tenants = tenants
         registration.protect(self._embedded_by, self._space)
-        searcher = Searcher(collection, models, RerankerDesk(models, reranker, cache), space=self._space)
-        Searching.__init__(self, searcher, lambda name: self._root().existing(name))
+        self._searcher = Searcher(collection, models, RerankerDesk(models, reranker, cache), space=self._space)
 
     @property
     def embedder(self) -> ModelSpec | None:
@@ -201,6 +213,151 @@ class Database(Searching, Tenancy):
         """Give all documents in the order in which they were stored."""
         return self._collection.iter()
 
+    @property
+    def defaults(self) -> SearchDefaults | None:
+        """Return how this database searches where the caller doesn't say; None for the built-in way.
+
+        Set it, or let `evaluation.tune` find and set it; it is stored with the database.
+
+        Raises:
+            InvalidInput, UnknownModel: what is set is no `SearchDefaults`, or no search could be done so.
+        """
+        return self._searcher.defaults.get()
+
+    @defaults.setter
+    def defaults(self, defaults: SearchDefaults | None) -> None:
+        self._searcher.keep(defaults)
+
+    def search(
+        self,
+        query: str | None = None,
+        *,
+        vector: ArrayLike | None = None,
+        k: int = 10,
+        filter: Filter | None = None,  # noqa: A002 -- the field's own word
+        mode: Mode = "auto",
+        fusion: Fusion | None = None,
+        weights: Mapping[str, float] | None = None,
+        rrf_k: float | None = None,
+        phrases: Sequence[str] = (),
+        title_weight: float = 0.0,
+        k1: float | None = None,
+        b: float | None = None,
+        highlight: bool = False,
+        rerank: object = None,
+        rerank_depth: int | None = None,
+        rerank_field: str = "text",
+        min_score: float | None = None,
+        timeout_s: float | None = None,
+        on_rerank_error: OnRerankError = "degrade",
+        tenant: str | None = None,
+        explain: bool = False,
+    ) -> SearchResult:
+        """Find the k documents that answer the query best.
+
+        A search that names no mode, fusion, weights, phrases or reranker is done as `defaults` says.
+
+        Args:
+            query: text; may be left out if there is a `vector`.
+            vector: float32[dim], used for dense retrieval instead of embedding the query; nothing is near a zero one.
+            k: number of hits wanted; 0 gives none.
+            filter: what a document's metadata must be, `{"lang": "en", "year": {"$gte": 2020}}`, for every retriever;
+                see `index.filters.parse_filter`.
+            mode: `hybrid`, `dense`, `lexical`, or `auto`: hybrid where there is an embedder or a vector, else lexical.
+            fusion: how hybrid lists are merged: by ranks, `rrf`, or by scores, `minmax` or `zscore`. None is `rrf`; but
+                with a feature model, if weights and rrf_k are None too, it is `minmax` with a weight of 0.2 for dense.
+            weights: weight of each retriever in the fusion, `{"lexical": 1.0, "dense": 1.0}`.
+            rrf_k: the constant of reciprocal rank fusion; 60 if None.
+            phrases: texts whose words a document must hold side by side; the search is then by words alone.
+            title_weight: how much a word in the title counts beside what it counts in title and text together.
+            k1: BM25's constant of repeated words; the database's if None.
+            b: BM25's constant of length, from 0 to 1; the database's if None.
+            highlight: say where in each hit's text the query's words are, in `hit.highlights`.
+            rerank: True for the default model, a model's name or folder, an object with `predict`, `rank` or `rerank`,
+                a callable `(query, texts) -> scores`, a list of these (the first that can answers), or a `Rerank`;
+                False for none, whatever `defaults` says.
+            rerank_depth: how many of the best hits the reranker reads; max(k, 50) if None.
+            rerank_field: what it reads of a document: `text` (title and text), `title`, or a text of its metadata.
+            min_score: drop hits whose rerank score is lower; skipped, and said so, where the reranker was left out.
+            timeout_s: seconds that the search may take. A stage that is late is left out and named in `.degraded`;
+                None waits for each.
+            on_rerank_error: `degrade` keeps the order that there is and says so in `.degraded`; `raise` raises.
+            tenant: whose database is searched, as by `db.tenant(name).search(…)`, but none is made; None for this one.
+            explain: print the plan as a tree, with what happened beside it.
+
+        Raises:
+            EmptyQuery, UnknownMode, UnknownModel, DimensionMismatch, InvalidInput: an argument can't be used.
+            UnknownTenant: there is none of this name.
+            BudgetExhausted, ModelUnavailable: `mode="dense"`, and the embedder can't fit, or isn't there any more.
+            DeadlineExceeded: no retriever was done in time.
+        """
+        options = SearchOptions(
+            vector=vector,
+            k=k,
+            filter=filter,
+            mode=mode,
+            fusion=fusion,
+            weights=weights,
+            rrf_k=rrf_k,
+            phrases=phrases,
+            title_weight=title_weight,
+            k1=k1,
+            b=b,
+            highlight=highlight,
+            rerank=rerank,
+            rerank_depth=rerank_depth,
+            rerank_field=rerank_field,
+            min_score=min_score,
+            timeout_s=timeout_s,
+            on_rerank_error=on_rerank_error,
+        )
+        result = self._searcher_of(tenant).search(query, counted=explain, **options)
+        if explain:
+            sys.stdout.write(f"{Explanation(result.plan, result)}\n")
+        return result
+
+    async def asearch(
+        self, query: str | None = None, *, tenant: str | None = None, **options: Unpack[SearchOptions]
+    ) -> SearchResult:
+        """Search on another thread, with the options of `search`; a caller that is cancelled only stops waiting."""
+        return await asyncio.to_thread(lambda: self._searcher_of(tenant).search(query, **options))
+
+    def search_many(
+        self, queries: Iterable[str], *, tenant: str | None = None, **options: Unpack[SearchOptions]
+    ) -> list[SearchResult]:
+        """Search for each query, with the options of `search`; all of them are encoded in one batch.
+
+        `timeout_s` is for each query; the batch's encoding is not part of it.
+        """
+        return self._searcher_of(tenant).search_many(queries, **options)
+
+    def score(self, query: str, texts: Sequence[str], *, rerank: object = True) -> NDArray[np.float32]:
+        """Return how well each text answers the query, by the one model that `rerank` names as in `search`: float32[n].
+
+        Raises:
+            UnknownModel, InvalidInput: there is no such reranker, or it is several.
+            VectorSearchError: it failed.
+        """
+        return self._searcher.score(query, texts, rerank)
+
+    def explain(
+        self,
+        query: str | None = None,
+        *,
+        analyze: bool = False,
+        tenant: str | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> Explanation:
+        """Return the plan of `search(query, **options)` as a tree; with `analyze`, run it and show what happened."""
+        searcher = self._searcher_of(tenant)
+        if analyze:
+            result = searcher.search(query, counted=True, **options)
+            return Explanation(result.plan, result)
+        return Explanation(searcher.plan(query, **options))
+
+    def _searcher_of(self, tenant: str | None) -> Searcher:
+        return self._searcher if tenant is None else self._root().existing(tenant)._searcher  # noqa: SLF001 -- of this class
+
     def models(self) -> ManagerSnapshot | TenantSnapshot:
         """Tell what is resident, leased and charged, and what the counters say; a tenant sees its own models only."""
         snapshot = self._models.manager.snapshot()
@@ -253,6 +410,122 @@ class Database(Searching, Tenancy):
             UnknownModel, InvalidInput: there is none.
         """
         return self._models.resolve(rerank, "cross-encode")
+
+    @property
+    def quota_nbytes(self) -> int | None:
+        """Return the bytes that the tenant's models may take together, None for no quota; `tenant` sets it."""
+        return self._registration.quota_nbytes
+
+    def tenant(
+        self,
+        name: str,
+        *,
+        quota_nbytes: int | Literal["default"] | None = AS_BEFORE,
+        guaranteed_nbytes: int | Literal["default"] = AS_BEFORE,
+        **options: Unpack[TenantOptions],
+    ) -> Database:
+        """Return a tenant's database in this store, made if there is none; the same one each time, closed with this.
+
+        It has documents, indexes, registered models and an embedder of its own; `options` are `embed`, `rerank`,
+        `language`, `stop_words`, `fold_accents`, `k1`, `b`, `lexical` and `dense_index` of `vectorsearch.open`, the
+        embedder being this database's by default.
+        Models of all tenants share the budget: the tenant's may take `quota_nbytes` at most (None: no quota), and of
+        what it uses, `guaranteed_nbytes` never leave for another. Sizes that are not given stay as they are.
+
+        Raises:
+            InvalidInput: the name can't be used, a size is negative, it is open with other options, or this is a
+                tenant's database itself.
+            DamagedDatabase: its documents are missing; they aren't made anew.
+        """
+        return self._root().get(name, quota_nbytes=quota_nbytes, guaranteed_nbytes=guaranteed_nbytes, **options)
+
+    def tenants(self) -> tuple[TenantInfo, ...]:
+        """Return the tenants of this store, by name."""
+        return self._root().list()
+
+    def remove_tenant(self, name: str) -> None:
+        """Remove a tenant, its documents and models; what only it used is freed.
+
+        Raises:
+            UnknownTenant: there is none of this name.
+        """
+        self._root().remove(name)
+
+    def register_model(
+        self,
+        name: str,
+        source: str | Path,
+        task: str,
+        *,
+        ttl_s: float | None = None,
+        priority: int = 0,
+        load_policy: str = LoadPolicy.LAZY,
+        warm_up: bool = True,
+        pinned: bool = False,
+        min_residency_s: float = 0.0,
+        compare: bool = True,
+        progress: Callable[[str], object] | None = None,
+        accept_keys: Sequence[str] = (),
+    ) -> RegisteredModel:
+        """Register a model under a name of this tenant's own, for `search(rerank=NAME)` or as an embedder.
+
+        `source` is a folder in Hugging Face layout or a catalogue name; `task` is "cross-encoder" or "embedder". The
+        files are copied into the store, and the model is loaded and tried before the name counts; a name that means a
+        model already is exchanged without a search that fails. The documents' embedder, registered again after its
+        files were damaged or lost, serves at once. The options are those of `lifecycle.ModelConfig`.
+
+        A folder's model is tried in a confined child process first, with the memory of the quota or the budget and 60
+        seconds; what it took there it is charged (`RegisteredModel.trial`). With `compare` its answers are compared
+        with sentence-transformers', where that is installed and reads the folder, in more time than those 60 seconds.
+        `progress` is told each step.
+
+        A key of the folder's configuration that isn't understood is refused by its name. With `accept_keys` you say of
+        such keys that they change no answer: they are stored, and part of the model's digest. A tenant can't say so.
+
+        Raises:
+            InvalidInput: the name, the task or an option can't be used, the model is too large, or the documents are
+                embedded with the one that would be exchanged.
+            UnknownModel, InvalidModel, CannotServe, ModelUnavailable: there is no such model, or it can't be served.
+            InferenceError, LifecycleError: it can't be loaded, or its answers are no numbers.
+        """
+        if load_policy not in list(LoadPolicy):
+            raise InvalidInput(f"load_policy {load_policy!r}: use {' or '.join(map(repr, map(str, LoadPolicy)))}")
+        config = ModelConfig(
+            load_policy=LoadPolicy(load_policy),
+            ttl_s=None if ttl_s == math.inf else ttl_s,
+            priority=priority,
+            pinned=pinned,
+            warm_up=warm_up,
+            min_residency_s=min_residency_s,
+        )
+        registered = self._registration.register(
+            name, source, task=task, config=config, compare=compare, progress=progress, accept_keys=accept_keys
+        )
+        for tenant in self._tenants.opened() if self._tenants else ():
+            tenant._registration.find_lent(name, self._registration)  # noqa: SLF001 -- of this class
+        return registered
+
+    def unregister_model(self, name: str) -> None:
+        """Forget a registered model; its memory and, if no other tenant uses them, its files are freed.
+
+        Raises:
+            UnknownModel: there is none of this name.
+            InvalidInput: the documents are embedded with it.
+        """
+        self._registration.unregister(name)
+
+    def registered_models(self, *, all_tenants: bool = False) -> tuple[RegisteredModel, ...]:
+        """Return the models that this tenant has registered, by name; or the store's and those of `all_tenants`.
+
+        Raises:
+            InvalidInput: `all_tenants` is asked of a tenant.
+        """
+        return self._root().registered() if all_tenants else self._registration.registered()
+
+    def _root(self) -> Tenants[Database]:
+        if self._tenants is None:
+            raise InvalidInput(f"{self.tenant_name!r} is a tenant itself: ask the database that it belongs to")
+        return self._tenants
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Verification:
         """Check every document, vector and file, and that the indexes find what is stored; nothing is changed.

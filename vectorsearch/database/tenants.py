@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack
 
 from backends.errors import InvalidInput, VectorSearchError
 from vectorsearch.collection.storage.disk import failpoints
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from backends.base import ModelSpec
     from lifecycle import ModelManager
-    from vectorsearch.database.database import Database
+    from vectorsearch.collection.upkeep import Compaction
 
 FOLDER_NAME = "tenants"
 AS_BEFORE: Final = "default"  # what it has; of a new tenant, no quota and no guarantee
@@ -93,7 +93,28 @@ class TenantOptions(TypedDict, total=False):
     dense_index: str
 
 
-class Tenants:
+class TenantDatabase(Protocol):
+    """What the tenants of a store ask of a tenant's database."""
+
+    @property
+    def uuid(self) -> str:
+        """Return what names it, and no other but its copies."""
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether `close` was called."""
+
+    def close(self) -> None:
+        """Close it; closing again is harmless."""
+
+    def compact(self) -> Compaction:
+        """Give the room of deleted documents back."""
+
+
+D = TypeVar("D", bound=TenantDatabase)
+
+
+class Tenants(Generic[D]):
     """Open, list and remove the tenants of the store in `folder`; each is opened once and closed with the store.
 
     `open_one(folder, name)` opens a tenant's database. Threads may share it.
@@ -105,7 +126,7 @@ class Tenants:
         registry: Registry,
         files: ModelFiles,
         manager: ModelManager,
-        open_one: Callable[..., Database],
+        open_one: Callable[..., D],
         *,
         read_only: bool,
     ) -> None:
@@ -117,7 +138,7 @@ class Tenants:
         self._read_only = read_only
         # One opening or removal at a time; the databases' own locks are taken inside it.
         self._lock = threading.RLock()
-        self._open: dict[str, Database] = {}
+        self._open: dict[str, D] = {}
         self._closed = False
         if not (read_only or registry.fault):
             self._finish_removals()
@@ -132,7 +153,7 @@ class Tenants:
         quota_nbytes: int | Literal["default"] | None = AS_BEFORE,
         guaranteed_nbytes: int | Literal["default"] = AS_BEFORE,
         **options: Unpack[TenantOptions],
-    ) -> Database:
+    ) -> D:
         """Return a tenant's database, made if there is none; sizes that are given replace those that it has.
 
         A quota of None is none: the budget alone bounds the tenant's models.
@@ -170,7 +191,7 @@ class Tenants:
                 self._apply(before)
                 raise
 
-    def _found_or_made(self, name: str, options: TenantOptions, known: TenantRow | None, info: TenantInfo) -> Database:
+    def _found_or_made(self, name: str, options: TenantOptions, known: TenantRow | None, info: TenantInfo) -> D:
         """Open a tenant's database, and let the registry know the tenant and its sizes; the lock is held."""
         anew = known is None and not (self._folder / FOLDER_NAME / name).exists()
         try:
@@ -189,7 +210,7 @@ class Tenants:
             raise
         return database
 
-    def existing(self, name: str) -> Database:
+    def existing(self, name: str) -> D:
         """Return the database of a tenant that is there.
 
         Raises:
@@ -205,7 +226,7 @@ class Tenants:
                 raise UnknownTenant(f"there is no tenant {name!r}: make it with db.tenant({name!r})")
             return self.get(name)
 
-    def _opened(self, name: str, options: TenantOptions, *, known: TenantRow | None) -> Database:
+    def _opened(self, name: str, options: TenantOptions, *, known: TenantRow | None) -> D:
         database = self._open.get(name)
         if database is None or database.closed:
             folder = self._folder / FOLDER_NAME / name
@@ -228,7 +249,7 @@ class Tenants:
         """Return every tenant's registered models and the store's own, by tenant and name."""
         return tuple(RegisteredModel.of(row) for row in self._registry.models())
 
-    def opened(self) -> tuple[Database, ...]:
+    def opened(self) -> tuple[D, ...]:
         """Return the databases of tenants that are open."""
         return tuple(self._open.values())
 
@@ -345,7 +366,7 @@ class Tenants:
             yield Fault("models", what, mendable=False)
         yield from self._files.faults({row.digest: row.name for row in rows})
 
-    def copy_into(self, folder: Path, copy_documents: Callable[[Database, Path], None]) -> tuple[Fault, ...]:
+    def copy_into(self, folder: Path, copy_documents: Callable[[D, Path], None]) -> tuple[Fault, ...]:
         """Copy the registry, the models in it, and each tenant's documents into another store's folder.
 
         A tenant that is removed meanwhile isn't in the copy, and neither is what is damaged: that is returned.
@@ -398,7 +419,7 @@ class Tenants:
         self._manager.set_tenant(info.name, quota_nbytes=info.quota_nbytes, guaranteed_nbytes=info.guaranteed_nbytes)
 
 
-def _settings(info: TenantInfo, database: Database) -> dict[str, object]:
+def _settings(info: TenantInfo, database: TenantDatabase) -> dict[str, object]:
     """Return what the registry keeps of a tenant: its sizes, and whose documents are its own."""
     sizes = {"quota_nbytes": info.quota_nbytes, "guaranteed_nbytes": info.guaranteed_nbytes}
     return {**sizes, _UUID: database.uuid}

@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vectorsearch.collection.upkeep import Compaction, Progress
-    from vectorsearch.database.database import Database
-    from vectorsearch.database.tenants import Tenants
+    from vectorsearch.database.tenants import D, Tenants
 
 
 def check_tenants(
     found: Verification,
-    tenants: Tenants | None,
-    check: Callable[[Database, Progress | None], Verification],
+    tenants: Tenants[D] | None,
+    check: Callable[[D, Progress | None], Verification],
     progress: Progress | None,
 ) -> Verification:
     """Return what was found in a store's own documents with what `check` finds in each tenant's, and beside them.
@@ -55,7 +54,7 @@ def _with_tenant(found: Verification, name: str, part: Verification) -> Verifica
     )
 
 
-def compact_tenants(gained: Compaction, tenants: Tenants | None, folder: Path) -> Compaction:
+def compact_tenants(gained: Compaction, tenants: Tenants[D] | None, folder: Path) -> Compaction:
     """Compact every tenant's documents as a store's own in `folder` were; the sizes are those of the whole folder.
 
     Raises:

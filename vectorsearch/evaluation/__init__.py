@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from vectorsearch.evaluation.comparing.comparison import Comparison
     from vectorsearch.evaluation.experiment import Experiment
     from vectorsearch.evaluation.formats.runs import read_run
-    from vectorsearch.evaluation.results import ExperimentResult, SystemResult, judge
+    from vectorsearch.evaluation.outcome import SystemResult
+    from vectorsearch.evaluation.results import ExperimentResult, judge
     from vectorsearch.evaluation.systems import EvaluationFailed, System, parse_system, read_systems
     from vectorsearch.evaluation.tuning.tuning import TuneResult, tune
 
@@ -52,7 +53,7 @@ _HOMES = {
     "Experiment": "experiment",
     "ExperimentResult": "results",
     "System": "systems",
-    "SystemResult": "results",
+    "SystemResult": "outcome",
     "TestCollection": "collecting.collections",
     "Topics": "collecting.topics",
     "TuneResult": "tuning.tuning",

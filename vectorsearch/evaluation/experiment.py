@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backends.errors import InvalidInput
-from vectorsearch.evaluation.answers import ask
+from vectorsearch.evaluation.asking import ask
 from vectorsearch.evaluation.collecting.topics import Topics
 from vectorsearch.evaluation.comparing.comparison import compare, resolve_baseline
 from vectorsearch.evaluation.comparing.metrics import MEASURES, canonical_names, deepest_cutoff, require_ir_measures

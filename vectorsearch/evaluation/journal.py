@@ -18,7 +18,8 @@ from backends.catalogue import catalogue
 from vectorsearch.collection.collection import content_digest
 from vectorsearch.collection.storage.sqlite.settings import WORD_SETTINGS
 from vectorsearch.evaluation.answers import Answer, ModelUse
-from vectorsearch.query.planning.defaults import current, leaves_open
+from vectorsearch.evaluation.systems import current_defaults
+from vectorsearch.query.planning.defaults import leaves_open
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("backends", "lifecycle", "rerank", "vectorsearch")
 _LIBRARIES = ("faiss-cpu", "numpy", "rank-bm25", "tantivy", "tokenizers", "coremltools", "jax", "onnxruntime", "torch")
-_APART = {"cli", "evaluation"}  # what judges or prints answers, and makes none
-_ASKING = ("answers.py", "systems.py")
+_APART = {"cli", "evaluation", "service", "integrations"}  # what judges or prints answers, and makes none
+_ASKING = ("answers.py", "asking.py", "systems.py")
 
 
 class Journal:
@@ -72,7 +73,7 @@ class Subject:
         texts, vectors = self._documents
         embedder = self.db.embedder
         dense = system.mode in ("dense", "hybrid") or (system.mode == "auto" and embedder is not None)
-        defaults = current(self.db) if leaves_open(system.search_options()) else None
+        defaults = current_defaults(self.db) if leaves_open(system.search_options()) else None
         names = [*system.reranker_names, *([defaults.rerank] if defaults and defaults.rerank else [])]
         models = [embedder] if dense and embedder else []
         models += [self.db.find_reranker(name) for name in names]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from vectorsearch.database.database import Database
+    from vectorsearch.query.planning.defaults import SearchDefaults
     from vectorsearch.query.results import SearchResult
 
 RANKING_DEPTH = 100
@@ -273,3 +274,9 @@ _SPEC: dict[str, Callable[[str, str], Any]] = {
 def _parse_weights(value: str, label: str) -> dict[str, float]:
     pairs = (pair.partition(":") for pair in value.split(","))
     return {key: _number(number, float, f"system {label!r}: the weight of {key!r}") for key, _, number in pairs}
+
+
+def current_defaults(db: Database) -> SearchDefaults | None:
+    """Return the defaults of a database that count; None for the built-in ones, also if a model was exchanged."""
+    outdated = "defaults:outdated" in db.explain("which defaults").plan.left_out
+    return None if outdated else db.defaults

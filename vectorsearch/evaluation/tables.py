@@ -10,14 +10,14 @@ from vectorsearch.query.planning.plan import DEFAULT_RERANK_DEPTH
 
 if TYPE_CHECKING:
     from vectorsearch.evaluation.comparing.comparison import Difference, Figure
-    from vectorsearch.evaluation.results import ExperimentResult, SystemResult
+    from vectorsearch.evaluation.outcome import Outcome, SystemResult
 
 BETTER, WORSE = "▲", "▼"
 
 _ALMOST = 5e-4
 
 
-def markdown_table(result: ExperimentResult) -> str:
+def markdown_table(result: Outcome) -> str:
     """Return a row for each system: means, ▲ or ▼ where they differ significantly, difference, tests, times, models."""
     comparison = result.comparison
     primary = comparison.measures[0]
@@ -43,12 +43,12 @@ def mark(difference: Difference | None) -> str:
     return BETTER if difference.mean > 0 else WORSE
 
 
-def is_best(result: ExperimentResult, measure: str, figure: Figure) -> bool:
+def is_best(result: Outcome, measure: str, figure: Figure) -> bool:
     """Tell whether no system has a higher mean; means that are printed alike are equally high."""
     return figure.mean > max(system.metrics[measure] for system in result.systems) - _ALMOST
 
 
-def finding(result: ExperimentResult, system: str) -> str:
+def finding(result: Outcome, system: str) -> str:
     """Return in a sentence how a system compares with the baseline on the first measure."""
     comparison = result.comparison
     primary = comparison.measures[0]
@@ -62,7 +62,7 @@ def finding(result: ExperimentResult, system: str) -> str:
     return f"{system} is {word} than {comparison.baseline} by {abs(difference.mean):.3f} {primary} ({tests})."
 
 
-def legend(result: ExperimentResult) -> str:
+def legend(result: Outcome) -> str:
     """Return what the marks mean, in words; empty for a single system."""
     comparison = result.comparison
     if not comparison.others:
@@ -74,7 +74,7 @@ def legend(result: ExperimentResult) -> str:
     )
 
 
-def method(result: ExperimentResult) -> list[str]:
+def method(result: Outcome) -> list[str]:
     """Return how the figures were come by, a paragraph each; last what of the files a reader should know."""
     measures = (
         "Measures are those of ir-measures, over all judged queries; a query without results counts as 0. Only the "
@@ -128,7 +128,7 @@ def _p(p: float) -> str:
     return text.replace(" ", "\u00a0") if text.startswith("<") else f"=\u00a0{text}"
 
 
-def _row(result: ExperimentResult, system: SystemResult, primary: str) -> list[str]:
+def _row(result: Outcome, system: SystemResult, primary: str) -> list[str]:
     figures = result.comparison.figures[system.name]
     cells = [_cell(system.name), *(marked(figures[name]) for name in result.comparison.measures)]
     if result.comparison.others:

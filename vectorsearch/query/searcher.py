@@ -22,9 +22,9 @@ from vectorsearch.query.execution.branches import Branches
 from vectorsearch.query.execution.execute import Resources, execute
 from vectorsearch.query.execution.fusion import RRF_K
 from vectorsearch.query.planning.costs import Costs
-from vectorsearch.query.planning.defaults import built_in, check_defaults, leaves_open
+from vectorsearch.query.planning.defaults import KeptDefaults, built_in, check_defaults, leaves_open
 from vectorsearch.query.planning.filter_notes import denial_notes, filter_notes
-from vectorsearch.query.planning.plan import plan_search
+from vectorsearch.query.planning.planner import plan_search
 from vectorsearch.query.planning.request import SearchRequest, check_request
 from vectorsearch.query.planning.states import FilterState, PlanState
 from vectorsearch.query.results import ModelLoad
@@ -79,7 +79,7 @@ class Searcher:
         self._models = models
         self._desk = desk
         self._space = space
-        self.defaults = collection.defaults
+        self.defaults = KeptDefaults(collection)
         self._costs = Costs()
         self._branches = Branches()
 
@@ -150,7 +150,7 @@ class Searcher:
         return results
 
     def keep(self, defaults: SearchDefaults | None) -> None:
-        """Store how to search where a caller doesn't say, after planning one search so; as `Searching.defaults`."""
+        """Store how to search where a caller doesn't say, after planning one search so; as `Database.defaults`."""
         if defaults is not None:
             check_defaults(defaults)
             options = cast("SearchOptions", defaults.options())
@@ -160,7 +160,7 @@ class Searcher:
         self.defaults.set(defaults)
 
     def score(self, query: str, texts: Sequence[str], rerank: object) -> NDArray[np.float32]:
-        """Return a reranker's score of each text, float32[n]; as `Searching.score`."""
+        """Return a reranker's score of each text, float32[n]; as `Database.score`."""
         if isinstance(texts, str) or not isinstance(texts, Iterable):
             raise InvalidInput(f"texts is {texts!r}: give a list of texts")
         texts = list(texts)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from backends.graph.node import Node
-    from backends.graph.rewriting.canonical import Rewriting
+    from backends.graph.rewriting.rewriting_graph import Rewriting
 
 
 def _number(to: Rewriting, value: float) -> str:

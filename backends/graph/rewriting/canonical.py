@@ -10,55 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backends.graph.node import Node
 from backends.graph.rewriting.activations import RULES
 from backends.graph.rewriting.convolution import conv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
+    from backends.graph.node import Node
+    from backends.graph.rewriting.rewriting_graph import Rewriting
 
 
-class Rewriting:
-    """Nodes and constants that the operators of a graph are rewritten into; names it makes up are new to the graph."""
-
-    def __init__(self, taken: set[str], outputs: frozenset[str], shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self.nodes: list[Node] = []
-        self.constants: dict[str, NDArray[Any]] = {}
-        self.same: dict[str, str] = {}  # a name that is only another name for a value → that value's name
-        self.outputs = outputs
-        self.shapes = shapes  # of the graph's weights
-        self._taken = taken
-
-    def add(self, node: Node) -> None:
-        """Rewrite one node of the graph into none, one, or several."""
-        node = replace(node, inputs=tuple(self.same.get(name, name) for name in node.inputs))
-        rule = _RULES.get(node.op)
-        if rule is None:
-            self.nodes.append(node)
-        else:
-            rule(self, node)
-
-    def emit(self, op: str, *inputs: str, to: str | None = None, **attributes: Any) -> str:  # noqa: ANN401  (any attribute)
-        """Append a node and return the name of its output: `to`, or a new one."""
-        output = to or self.name(op)
-        self.nodes.append(Node(op, inputs, (output,), attributes))
-        return output
-
-    def constant(self, value: Any, dtype: Any = None) -> str:  # noqa: ANN401  (anything that makes an array)
-        """Keep a constant and return its name."""
-        name = self.name("constant")
-        self.constants[name] = np.asarray(value, dtype)
-        return name
-
-    def name(self, of: str) -> str:
-        """Return a name that nothing in the graph has."""
-        made = next(
-            name for i in range(len(self._taken) + 1) if (name := f"{of}~{len(self._taken) + i}") not in self._taken
-        )
-        self._taken.add(made)
-        return made
+def rewrite(to: Rewriting, node: Node) -> None:
+    """Rewrite one node of the graph into none, one, or several."""
+    node = replace(node, inputs=tuple(to.same.get(name, name) for name in node.inputs))
+    rule = _RULES.get(node.op)
+    if rule is None:
+        to.nodes.append(node)
+    else:
+        rule(to, node)
 
 
 def _constant(to: Rewriting, node: Node) -> None:
@@ -86,15 +55,15 @@ def _alias(to: Rewriting, node: Node) -> None:
 
 
 def _swapped(op: str) -> Callable[[Rewriting, Node], None]:
-    def rewrite(to: Rewriting, node: Node) -> None:
+    def swapped(to: Rewriting, node: Node) -> None:
         left, right = node.inputs
         to.emit(op, right, left, to=node.outputs[0])
 
-    return rewrite
+    return swapped
 
 
 def _chain(op: str) -> Callable[[Rewriting, Node], None]:
-    def rewrite(to: Rewriting, node: Node) -> None:
+    def chained(to: Rewriting, node: Node) -> None:
         *first, last = node.inputs
         if not first:
             _alias(to, node)
@@ -104,7 +73,7 @@ def _chain(op: str) -> Callable[[Rewriting, Node], None]:
             running = to.emit(op, running, name)
         to.emit(op, running, last, to=node.outputs[0])
 
-    return rewrite
+    return chained
 
 
 def _clip(to: Rewriting, node: Node) -> None:

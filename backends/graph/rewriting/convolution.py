@@ -11,7 +11,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from backends.graph.node import Node
-    from backends.graph.rewriting.canonical import Rewriting
+    from backends.graph.rewriting.rewriting_graph import Rewriting
 
 _TO_THE_END = np.iinfo(np.int64).max
 

@@ -13,7 +13,7 @@ from backends.graph.node import Node
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from backends.graph.rewriting.normal_form import Operands
+    from backends.graph.rewriting.operands import Operands
 
     Labels = tuple[str, ...]
 

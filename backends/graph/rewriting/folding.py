@@ -11,7 +11,8 @@ import numpy as np
 from backends.errors import InvalidModel
 from backends.graph.kernels import compute
 from backends.graph.node import Node, Value
-from backends.graph.rewriting.normal_form import Operands, normalise
+from backends.graph.rewriting.normal_form import normalise
+from backends.graph.rewriting.operands import Operands
 from backends.graph.rewriting.shapes import LOWERED, infer
 
 if TYPE_CHECKING:

@@ -23,12 +23,12 @@ What isn't here becomes several of these (`placement`, `einsum`); a node `Consta
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backends.graph.node import Node, Value
+from backends.graph.node import Node
 from backends.graph.reading.understood import CASTS
 from backends.graph.rewriting.einsum import einsum
 from backends.graph.rewriting.placement import Chain, pad, scatter_nd, tile, trilu
@@ -36,39 +36,10 @@ from backends.graph.rewriting.placement import Chain, pad, scatter_nd, tile, tri
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from backends.graph.rewriting.operands import Operands
+
 
 _FLATTENING_SOFTMAX = 13  # before this opset softmax runs over all axes from `axis` on
-
-
-@dataclass(frozen=True, slots=True)
-class Operands:
-    """What a node gets: for each input its shape and type, and its content where that is known (None otherwise)."""
-
-    values: Sequence[Value | None]
-    known: Sequence[NDArray[Any] | None]
-    opset: int
-
-    def value(self, i: int) -> Value:
-        """Return what is known of an input that must be there."""
-        found = self.values[i]
-        if found is None:
-            raise ValueError(f"its input {i} is left out")
-        return found
-
-    def numbers(self, i: int) -> tuple[int, ...] | None:
-        """Return a known input of whole numbers, None if it is left out."""
-        if i >= len(self.values) or self.values[i] is None:
-            return None
-        content = self.known[i]
-        if content is None:
-            raise ValueError(f"its input {i} depends on the data, and must be known beforehand")
-        if content.size > _MOST_NUMBERS or not np.issubdtype(content.dtype, np.integer):
-            raise ValueError(f"its input {i} has {content.size} numbers of {content.dtype}: too many, or not whole")
-        return tuple(int(number) for number in content.reshape(-1))
-
-
-_MOST_NUMBERS = 64  # axes, bounds, shapes; NumPy has no more axes than that
 
 
 def normalise(node: Node, given: Operands) -> tuple[Node, ...]:

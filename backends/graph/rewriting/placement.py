@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from backends.graph.rewriting.normal_form import Operands
+    from backends.graph.rewriting.operands import Operands
 
 
 class Chain:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backends.graph.node import Node, Value
-from backends.graph.rewriting.normal_form import REDUCTIONS, Operands
+from backends.graph.rewriting.normal_form import REDUCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from backends.graph.rewriting.operands import Operands
 
 _UINT8, _FLOAT32, _INT32, _INT64 = (np.dtype(kind) for kind in (np.uint8, np.float32, np.int32, np.int64))
 _BOOL = np.dtype(np.bool_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from backends.engines.jax_backend import JaxModel
+    from backends.running.batching import Batching
+
+
+class Measured(Protocol):
+    """What is asked of a model, to see whether a precision keeps its answers."""
+
+    vocabulary: int
+    batching: Batching
+
+    def infer(self, batch: TokenBatch) -> NDArray[np.float32]:
+        """Return the answers to a batch."""
 
 
 @functools.cache
@@ -34,7 +44,7 @@ def _product(dtype: type[jnp.floating]) -> Callable[[], object]:
     return lambda: multiply(x, weight).block_until_ready()
 
 
-def answers_of(model: JaxModel) -> NDArray[np.float32]:
+def answers_of(model: Measured) -> NDArray[np.float32]:
     """Return the answers to two rows of any tokens, the same each time."""
     ids = np.random.default_rng(0).integers(0, model.vocabulary, (2, min(16, model.batching.lengths[-1])))
     return model.infer(TokenBatch(ids, np.ones_like(ids), np.zeros_like(ids)))

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 import torch
 
-from backends.engines.torch_backend import PART_TOKENS, is_out_of_memory
 from backends.errors import InferenceError, TransientBackendError, VectorSearchError
 from backends.running.batching import Batching
 from backends.running.memory import trim
 from backends.running.pooling import l2_normalize, require_finite
 from backends.running.process import Birthplace
+from backends.runtimes.torch_runtime.torch_memory import PART_TOKENS, is_out_of_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,9 +13,9 @@ from safetensors import SafetensorError
 from transformers import masking_utils
 from transformers.utils import logging
 
-from backends.engines.torch_backend import is_out_of_memory
 from backends.errors import InvalidModel
 from backends.folders.architectures import ENCODERS, depends_on_length, unread
+from backends.runtimes.torch_runtime.torch_memory import is_out_of_memory
 from backends.text.tokenizer_settings import TokenizerSettings
 
 if TYPE_CHECKING:

@@ -25,15 +25,18 @@ from vectorsearch.cli.compared import (
     give_result,
 )
 from vectorsearch.cli.group import usage
-from vectorsearch.cli.opening import MODES, NONE, BackendName, EmbedName, TenantName, as_mode, open_existing
-from vectorsearch.cli.word_options import Language  # noqa: TC001 -- typer reads it when it runs
+from vectorsearch.cli.opening import MODES, BackendName, EmbedName, TenantName, as_mode, open_existing
+from vectorsearch.cli.word_options import (
+    NONE,
+    Language,
+)
 from vectorsearch.database.engine import DEFAULT
 from vectorsearch.evaluation.collecting.collections import read_judged
 from vectorsearch.evaluation.collecting.indexed import needs_embedder, open_collection
 from vectorsearch.evaluation.comparing.metrics import MEASURES, canonical_names
 from vectorsearch.evaluation.experiment import Experiment, check_plan, check_rerankers
-from vectorsearch.evaluation.systems import RANKING_DEPTH, System, parse_system, read_systems
-from vectorsearch.query.planning.defaults import current, leaves_open
+from vectorsearch.evaluation.systems import RANKING_DEPTH, System, current_defaults, parse_system, read_systems
+from vectorsearch.query.planning.defaults import leaves_open
 from vectorsearch.query.planning.plan import DEFAULT_RERANK_DEPTH
 
 if TYPE_CHECKING:
@@ -147,7 +150,7 @@ def evaluate(
     ) as database:
         if not named:
             planned = choose_systems([], reranker, depth=depth, k=k, dense=database.embedder is not None)
-            planned += [System(name="defaults", mode="auto", k=k)] if current(database) else []
+            planned += [System(name="defaults", mode="auto", k=k)] if current_defaults(database) else []
         experiment = Experiment(
             planned,
             db=database,
@@ -184,7 +187,9 @@ def run_with_progress(experiment: Experiment, database: Database) -> ExperimentR
     for system in experiment.systems:
         for name in system.reranker_names or (None,):
             fetch_for_search(database, system.mode, name)
-    if (kept := current(database)) and any(leaves_open(system.search_options()) for system in experiment.systems):
+    if (kept := current_defaults(database)) and any(
+        leaves_open(system.search_options()) for system in experiment.systems
+    ):
         fetch_for_search(database, "auto", kept.rerank)
     with ExitStack() as stack:
         meters: dict[str, output.Meter] = {}

@@ -18,7 +18,6 @@ from backends.errors import InvalidInput
 from vectorsearch.cli import output
 from vectorsearch.cli.group import usage
 from vectorsearch.cli.opening import (
-    NONE,
     DatabaseFolder,
     EmbedName,
     as_given,
@@ -26,7 +25,7 @@ from vectorsearch.cli.opening import (
     open_to_index,
     require_tenant,
 )
-from vectorsearch.cli.word_options import K1, B, FoldAccents, Language, StopWord, StopWords, word_options
+from vectorsearch.cli.word_options import K1, NONE, B, FoldAccents, Language, StopWord, StopWords, word_options
 from vectorsearch.database.engine import DEFAULT
 from vectorsearch.database.tenants import check_name
 

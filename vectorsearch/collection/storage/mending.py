@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vectorsearch.collection.storage.sqlite.store import Store
+    from vectorsearch.collection.storage.sqlite.connections import Connections
 
     # Of rows, those unit vectors float32[dim] that were kept elsewhere.
     Kept = Callable[[Sequence[int]], Mapping[int, NDArray[np.float32]]]
@@ -172,7 +172,7 @@ def _vectors_query(conn: sqlite3.Connection) -> str:
     """
 
 
-def mend(store: Store, kept: Kept) -> tuple[str, ...]:
+def mend(store: Connections, kept: Kept) -> tuple[str, ...]:
     """Make counts true, restore documents and vectors, and return what was restored, in words.
 
     `kept(rows)` gives vectors that an index holds. What can't be restored stays as it is, unless no search could use

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vectorsearch.collection.storage.disk.log_stamp import stamp_copy, stray_log
+from vectorsearch.collection.storage.disk.log_stamp import stamp_copy
 from vectorsearch.collection.storage.errors import DamagedDatabase
 from vectorsearch.collection.storage.mending import stored_documents, wrong_vectors
-from vectorsearch.collection.storage.sqlite.schema import FILE_NAME, connect, connect_alone
+from vectorsearch.collection.storage.sqlite.own_log import wrong_numbers
+from vectorsearch.collection.storage.sqlite.schema import FILE_NAME, connect
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from vectorsearch.collection.storage.sqlite.store import Store
+    from vectorsearch.collection.storage.sqlite.connections import Connections
 
 _SHOWN_FAULTS = 20
 
@@ -33,7 +34,7 @@ class Fault:
         return f"{self.part}: {self.message}"
 
 
-def find_faults(store: Store, advance_by: Callable[[int], None]) -> list[Fault]:
+def find_faults(store: Connections, advance_by: Callable[[int], None]) -> list[Fault]:
     """Check the file's pages, the counts, and every document and vector; `advance_by(n)` tells of n more documents."""
     try:
         with store.reading() as conn:
@@ -41,43 +42,14 @@ def find_faults(store: Store, advance_by: Callable[[int], None]) -> list[Fault]:
             pages = [line for (line,) in conn.execute(f"PRAGMA integrity_check({_SHOWN_FAULTS})") if line != "ok"]
             if pages:  # what lies on damaged pages can't be looked at
                 return [Fault("file", f"is damaged: {line}", mendable=False) for line in pages]
-            faults = [Fault("documents", message, mendable=True) for message in _wrong_numbers(conn)]
+            faults = [Fault("documents", message, mendable=True) for message in wrong_numbers(conn)]
             faults += [Fault("documents", wrong.what, mendable=True) for wrong in wrong_vectors(conn)]
             return faults + list(_wrong_documents(conn, advance_by))
     except DamagedDatabase as exc:
         return [Fault("file", f"is damaged: {exc.__cause__}", mendable=False)]
 
 
-def require_own_log(folder: Path) -> None:
-    """Insist that a log that a killed process has left belongs to the file beside it, before it is folded in.
-
-    SQLite folds in whatever lies there; `log_stamp` tells a log of another moment or file. In earlier formats, and
-    where one of the two is damaged, pages don't fit together, or there aren't as many documents as are counted.
-
-    Raises:
-        DamagedDatabase: it doesn't; both stay as they are.
-    """
-    log = folder / f"{FILE_NAME}-wal"
-    if not log.exists() or not log.stat().st_size or not (folder / FILE_NAME).stat().st_size:
-        return
-    with closing(connect(folder, read_only=True)) as conn:  # which folds nothing in
-        try:
-            conn.execute("BEGIN")
-            if conn.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
-                return
-            stray = stray_log(conn, lambda: connect_alone(folder))
-            pages = stray or conn.execute("PRAGMA integrity_check(1)").fetchone()[0]
-            wrong = [pages] if pages != "ok" else list(_wrong_numbers(conn))
-        except sqlite3.DatabaseError as exc:
-            wrong = [str(exc)]
-    if wrong:
-        raise DamagedDatabase(
-            f"database {str(folder)!r} can't be opened: {log.name} doesn't belong to {FILE_NAME} ({wrong[0]}): put "
-            "back both from one copy, or move the log away to have what the file alone holds; nothing was changed"
-        )
-
-
-def forget_deletions(store: Store, up_to: int) -> int:
+def forget_deletions(store: Connections, up_to: int) -> int:
     """Forget which rows were deleted up to change `up_to`, and return how many that were.
 
     An index that has seen less must be built again; `Snapshot.floor` tells it so.
@@ -89,7 +61,7 @@ def forget_deletions(store: Store, up_to: int) -> int:
     return int(forgotten)
 
 
-def copy_documents(store: Store, folder: Path) -> None:
+def copy_documents(store: Connections, folder: Path) -> None:
     """Write a packed copy of the store's file as of this moment into `folder`; writers go on meanwhile.
 
     Raises:
@@ -99,20 +71,6 @@ def copy_documents(store: Store, folder: Path) -> None:
         conn.execute("VACUUM INTO ?", (str(folder / FILE_NAME),))
     with closing(connect(folder, read_only=False)) as copy:
         stamp_copy(copy)
-
-
-def _wrong_numbers(conn: sqlite3.Connection) -> Iterator[str]:
-    (stated,) = conn.execute("SELECT documents, vectors FROM state").fetchall()
-    for name, count in zip(("documents", "vectors"), stated, strict=True):
-        (found,) = conn.execute(f"SELECT count(*) FROM {name}").fetchone()  # noqa: S608 -- two constants, no input
-        if found != count:
-            yield f"{count} {name} are counted, and {found} are there"
-    newest = conn.execute("SELECT seq FROM state").fetchone()[0]
-    (last,) = conn.execute(_LAST_CHANGE).fetchone()
-    if last > newest:
-        yield f"a change has number {last}, and the last is {newest}"
-    for seq, row in conn.execute("SELECT seq, row FROM deletions WHERE row IN (SELECT row FROM documents)"):
-        yield f"row {row} was deleted by change {seq}, and is there"
 
 
 def _wrong_documents(conn: sqlite3.Connection, advance_by: Callable[[int], None]) -> Iterator[Fault]:
@@ -125,8 +83,3 @@ def _wrong_documents(conn: sqlite3.Connection, advance_by: Callable[[int], None]
         else:
             continue
         yield Fault("documents", f"{document} {what}: upsert it again", mendable=not document.given_up)
-
-
-_LAST_CHANGE = """
-SELECT max(coalesce((SELECT max(row) FROM documents), 0), coalesce((SELECT max(seq) FROM deletions), 0))
-"""

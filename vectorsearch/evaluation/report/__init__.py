@@ -12,10 +12,10 @@ from vectorsearch.evaluation.report.page import page
 from vectorsearch.evaluation.tables import finding, markdown_table, method
 
 if TYPE_CHECKING:
-    from vectorsearch.evaluation.results import ExperimentResult
+    from vectorsearch.evaluation.outcome import Outcome
 
 
-def write_report(result: ExperimentResult, folder: str | Path) -> Path:
+def write_report(result: Outcome, folder: str | Path) -> Path:
     """Write report.html, report.md and report.json to the folder, made if it isn't there; return the page's path.
 
     Raises:
@@ -30,7 +30,7 @@ def write_report(result: ExperimentResult, folder: str | Path) -> Path:
     return path
 
 
-def _values(result: ExperimentResult) -> dict[str, Any]:
+def _values(result: Outcome) -> dict[str, Any]:
     """Return what `to_dict` does, and each query's values."""
     comparison = result.comparison
     queries = {
@@ -46,7 +46,7 @@ def _values(result: ExperimentResult) -> dict[str, Any]:
     return {**result.to_dict(), "by_query": queries}
 
 
-def _markdown(result: ExperimentResult) -> str:
+def _markdown(result: Outcome) -> str:
     others = result.comparison.others
     parts = [f"# {_line(result.collection)}\n", markdown_table(result)]
     parts += ["".join(f"- {_line(finding(result, name))}\n" for name in others)] if others else []

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from vectorsearch.evaluation.comparing.comparison import Difference, Figure
+    from vectorsearch.evaluation.outcome import Outcome, SystemResult
     from vectorsearch.evaluation.report.plots import Scale
-    from vectorsearch.evaluation.results import ExperimentResult, SystemResult
 
 
-def page(result: ExperimentResult) -> str:
+def page(result: Outcome) -> str:
     """Return the whole page."""
     style = resources.files(__package__).joinpath("style.css").read_text(encoding="utf-8")
     # Only this style sheet may act: a document's text could not even if it became markup.
@@ -49,7 +49,7 @@ def page(result: ExperimentResult) -> str:
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
-def _sections(result: ExperimentResult) -> Iterable[Markup]:
+def _sections(result: Outcome) -> Iterable[Markup]:
     yield _section("Figures", _figures(result))
     if result.comparison.others:
         yield _section(f"Difference from {result.comparison.baseline}", _differences(result))
@@ -65,7 +65,7 @@ def _sections(result: ExperimentResult) -> Iterable[Markup]:
     yield _section("How this was measured", *_measured(result))
 
 
-def _header(result: ExperimentResult) -> Markup:
+def _header(result: Outcome) -> Markup:
     facts = [counted(len(result.systems), "system"), counted(len(result.comparison.queries), "query")]
     if result.documents is not None:
         facts.append(counted(result.documents, "document"))
@@ -79,7 +79,7 @@ def _header(result: ExperimentResult) -> Markup:
     )
 
 
-def _figures(result: ExperimentResult) -> Markup:
+def _figures(result: Outcome) -> Markup:
     measures = result.comparison.measures
     timed = any(system.latency_ms for system in result.systems)
     headings = ["system", *(Markup(escape(name) + _mark(None)) for name in measures)]
@@ -98,7 +98,7 @@ def _figures(result: ExperimentResult) -> Markup:
     return Markup(element("p", f"{caption}.", class_="quiet") + _table("Figures", headings, rows))
 
 
-def _system(result: ExperimentResult, system: SystemResult) -> Markup:
+def _system(result: Outcome, system: SystemResult) -> Markup:
     is_baseline = len(result.systems) > 1 and system.name == result.comparison.baseline
     small = ["baseline"] if is_baseline else []
     small += [text for text in (describe_options(system), describe_models(system)) if text]
@@ -106,7 +106,7 @@ def _system(result: ExperimentResult, system: SystemResult) -> Markup:
     return element("th", name, scope="row")
 
 
-def _dotted(result: ExperimentResult, system: str, *children: Markup | str | None) -> Markup:
+def _dotted(result: Outcome, system: str, *children: Markup | str | None) -> Markup:
     """Return the children beside a dot in the system's colour."""
     dot = element("span", class_=f"dot {color_class(result, system)}")
     return element("span", dot, element("span", *children), class_="dotted")
@@ -131,7 +131,7 @@ def _mark(difference: Difference | None) -> Markup:
     return element("span", text, class_=f"mark {kind}", role="img", aria_label=f"significantly {word}")
 
 
-def _differences(result: ExperimentResult) -> Markup:
+def _differences(result: Outcome) -> Markup:
     comparison = result.comparison
     parts = []
     for i, measure in enumerate(comparison.measures):
@@ -151,7 +151,7 @@ def _differences(result: ExperimentResult) -> Markup:
     return Markup(element("p", caption, class_="quiet") + "".join(parts))
 
 
-def _difference(result: ExperimentResult, name: str, difference: Difference, scale: Scale) -> Markup:
+def _difference(result: Outcome, name: str, difference: Difference, scale: Scale) -> Markup:
     kind = "up" if difference.mean > 0 else "down"
     counts = (difference.wins, difference.ties, difference.losses)
     return element(
@@ -165,7 +165,7 @@ def _difference(result: ExperimentResult, name: str, difference: Difference, sca
     )
 
 
-def _by_query(result: ExperimentResult, name: str) -> Markup:
+def _by_query(result: Outcome, name: str) -> Markup:
     comparison = result.comparison
     measure = comparison.measures[0]
     limit = max(float(np.abs(comparison.differences(other, measure)).max()) for other in comparison.others) or 0.01
@@ -186,7 +186,7 @@ def _by_query(result: ExperimentResult, name: str) -> Markup:
     return Markup(element("h3", name) + figure + element("div", changed_queries(result, name), class_="queries"))
 
 
-def _measured(result: ExperimentResult) -> Iterable[Markup]:
+def _measured(result: Outcome) -> Iterable[Markup]:
     yield from (element("p", text) for text in method(result))
     terms: list[Markup] = []
     for system in result.systems:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vectorsearch.evaluation.comparing.comparison import Difference
-    from vectorsearch.evaluation.results import ExperimentResult
+    from vectorsearch.evaluation.outcome import Outcome
 
 _HEIGHT = 320  # pixels of the scatter plot
 _LINE = 17  # pixels between two labels
@@ -41,7 +41,7 @@ class Scale:
         return 100.0 * (1.0 - share if self.upward else share)
 
 
-def quality_against_latency(result: ExperimentResult) -> Markup:
+def quality_against_latency(result: Outcome) -> Markup:
     """Draw each timed system at its median time and its mean of the first measure.
 
     A line goes up and down over the mean's interval, another to the right to the 99th percentile of the times.
@@ -143,7 +143,7 @@ def interval(difference: Difference, scale: Scale) -> Markup:
     return element("svg", *shapes, class_=f"interval {kind}", width="100%", height=26, aria_hidden="true")
 
 
-def color_class(result: ExperimentResult, system: str) -> str:
+def color_class(result: Outcome, system: str) -> str:
     """Return the class that colours a system: the baseline is grey, the others differ while the colours last."""
     others = result.comparison.others
     return f"c{1 + others.index(system) % 6}" if system in others else "c0"

@@ -11,13 +11,13 @@ from vectorsearch.evaluation.report.markup import Markup, element
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vectorsearch.evaluation.results import ExperimentResult
+    from vectorsearch.evaluation.outcome import Outcome
 
 _TEXT = 400  # characters; the style shows three lines of them
 _MOST_RELEVANT = 8  # judged documents of which the ranks are told
 
 
-def changed_queries(result: ExperimentResult, system: str) -> Markup:
+def changed_queries(result: Outcome, system: str) -> Markup:
     """Return the queries that gained and those that lost most, each to be opened; the first gain is open."""
     lists: list[Markup] = []
     for title, changes in (
@@ -30,7 +30,7 @@ def changed_queries(result: ExperimentResult, system: str) -> Markup:
     return Markup("".join(lists))
 
 
-def _query(result: ExperimentResult, system: str, change: Change, *, is_open: bool) -> Markup:
+def _query(result: Outcome, system: str, change: Change, *, is_open: bool) -> Markup:
     baseline = result.comparison.baseline
     text = result.queries.get(change.query_id, "")
     direction = "up" if change.difference > 0 else "down"
@@ -51,7 +51,7 @@ def _query(result: ExperimentResult, system: str, change: Change, *, is_open: bo
     return element("details", summary, element("div", *inside, class_="inside"), open=is_open)
 
 
-def _documents(result: ExperimentResult, system: str, query_id: str) -> Markup:
+def _documents(result: Outcome, system: str, query_id: str) -> Markup:
     ids = result[system].rankings.get(query_id, ())
     if not ids:
         return element("p", "No results.", class_="quiet")
@@ -60,7 +60,7 @@ def _documents(result: ExperimentResult, system: str, query_id: str) -> Markup:
     return element("ol", *rows, class_="documents")
 
 
-def _document(result: ExperimentResult, rank: int, doc_id: str, grades: Mapping[str, int]) -> Markup:
+def _document(result: Outcome, rank: int, doc_id: str, grades: Mapping[str, int]) -> Markup:
     title, text = result.texts.get(doc_id, ("", ""))
     grade = grades.get(doc_id)
     relevant = grade is not None and grade > 0
@@ -80,7 +80,7 @@ def _document(result: ExperimentResult, rank: int, doc_id: str, grades: Mapping[
     )
 
 
-def _relevant(result: ExperimentResult, system: str, query_id: str) -> Markup:
+def _relevant(result: Outcome, system: str, query_id: str) -> Markup:
     """Tell on which ranks the two systems have the relevant documents."""
     baseline = result.comparison.baseline
     relevant = [doc_id for doc_id, grade in result.qrels[query_id].items() if grade > 0]

@@ -14,10 +14,11 @@ from backends.errors import InvalidInput
 from vectorsearch.evaluation.comparing.comparison import tested
 from vectorsearch.evaluation.comparing.metrics import canonical_names, deepest_cutoff, measure_queries
 from vectorsearch.evaluation.comparing.significance import SEED, require_scipy_stats
+from vectorsearch.evaluation.systems import current_defaults
 from vectorsearch.evaluation.tuning.cross_validation import cross_validate
 from vectorsearch.evaluation.tuning.evidence import fused, fusion_of, reranked
 from vectorsearch.evaluation.tuning.gathering import gather
-from vectorsearch.query.planning.defaults import Origin, SearchDefaults, built_in, current
+from vectorsearch.query.planning.defaults import Origin, SearchDefaults, built_in
 from vectorsearch.query.planning.plan import DEFAULT_RERANK_DEPTH, FUSION_DEPTH
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ def measure_settings(
 
 def _present(db: Database) -> SearchDefaults:
     """Return how the database searches now, without what it was learned with."""
-    kept = current(db)
+    kept = current_defaults(db)
     return replace(kept, embed=None, rerank_digest=None, origin=None) if kept else built_in(db.embedder)
 
 

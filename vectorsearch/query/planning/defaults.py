@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from backends.base import ModelSpec
-    from vectorsearch.collection.storage.sqlite.store import Store
-    from vectorsearch.database.searching import Searching
+    from vectorsearch.collection.collection import Collection
     from vectorsearch.query.execution.fusion import Fusion
 
 # The options of `search` that say how documents are found and ordered.
@@ -104,12 +103,6 @@ def built_in(embedder: ModelSpec | None) -> SearchDefaults:
     return BUILT_IN if embedder is None or not is_feature_model(embedder) else _WITH_FEATURES
 
 
-def current(db: Searching) -> SearchDefaults | None:
-    """Return the defaults of a database that count; None for the built-in ones, also if a model was exchanged."""
-    outdated = "defaults:outdated" in db.explain("which defaults").plan.left_out
-    return None if outdated else db.defaults
-
-
 def leaves_open(options: Mapping[str, Any]) -> bool:
     """Return whether the options of a search say nothing of how documents are found and ordered."""
     says = {name: options.get(name) for name in _HOW}
@@ -174,9 +167,9 @@ def _is_whole(origin: object) -> bool:
 class KeptDefaults:
     """The search defaults that a store keeps; other processes see them when they open it. Threads may share it."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        values = json.loads(store.meta().get(_KEY, "null"))
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
+        values = json.loads(collection.store.meta().get(_KEY, "null"))
         self._current = None if values is None else SearchDefaults.from_dict(values)
 
     def get(self) -> SearchDefaults | None:
@@ -189,5 +182,5 @@ class KeptDefaults:
         Raises:
             ReadOnlyDatabase, DatabaseLocked, DatabaseClosed: nothing can be written.
         """
-        self._store.set_meta({_KEY: json.dumps(None if defaults is None else defaults.to_dict())})
+        self._collection.store.set_meta({_KEY: json.dumps(None if defaults is None else defaults.to_dict())})
         self._current = defaults

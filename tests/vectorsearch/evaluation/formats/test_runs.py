@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from backends.errors import InvalidInput
 from vectorsearch.evaluation.formats.runs import name_runs, read_run
-from vectorsearch.evaluation.results import SystemResult
+from vectorsearch.evaluation.outcome import SystemResult
 
 if TYPE_CHECKING:
     from pathlib import Path

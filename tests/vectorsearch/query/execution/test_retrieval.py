@@ -15,7 +15,7 @@ from vectorsearch.collection.storage.errors import DatabaseClosed, DimensionMism
 from vectorsearch.query.execution.branches import Branches
 from vectorsearch.query.execution.retrieval import Retrieval, retrieve
 from vectorsearch.query.execution.trace import Trace
-from vectorsearch.query.planning.plan import plan_search
+from vectorsearch.query.planning.planner import plan_search
 from vectorsearch.query.planning.request import SearchRequest
 from vectorsearch.query.planning.states import PlanState
 from vectorsearch.types import Document

@@ -9,7 +9,7 @@ import pytest
 
 from backends.errors import InvalidInput
 from lifecycle import ModelRef
-from vectorsearch.query.planning.plan import plan_search
+from vectorsearch.query.planning.planner import plan_search
 from vectorsearch.query.planning.request import EmptyQuery, RerankRequest, RerankStage, SearchRequest, UnknownMode
 from vectorsearch.query.planning.states import FilterState, ModelState, PlanState
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lifecycle import ModelRef
-from vectorsearch.query.planning.plan import plan_search
+from vectorsearch.query.planning.planner import plan_search
 from vectorsearch.query.planning.request import RerankRequest, RerankStage, SearchRequest
 from vectorsearch.query.planning.states import ModelState, PlanState
 from vectorsearch.query.planning.timing import share_out, usable_ms

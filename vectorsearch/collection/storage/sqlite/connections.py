@@ -15,7 +15,7 @@ from vectorsearch.collection.storage.disk.lock import WriterLock, holder_lives
 from vectorsearch.collection.storage.disk.log_stamp import header_of, note_beginning, stamp_change
 from vectorsearch.collection.storage.disk.whereabouts import Place
 from vectorsearch.collection.storage.errors import DamagedDatabase, DatabaseClosed, DatabaseLocked, ReadOnlyDatabase
-from vectorsearch.collection.storage.soundness import require_own_log
+from vectorsearch.collection.storage.sqlite.own_log import require_own_log
 from vectorsearch.collection.storage.sqlite.pool import ReadPool
 from vectorsearch.collection.storage.sqlite.schema import (
     FILE_NAME,

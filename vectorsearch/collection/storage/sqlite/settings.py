@@ -13,7 +13,7 @@ from vectorsearch.collection.storage.sqlite.schema import holds_database, reacha
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vectorsearch.collection.storage.sqlite.store import Store
+    from vectorsearch.collection.storage.sqlite.connections import Connections
 
 _KEY = "settings"
 _log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def stored_settings(path: Path) -> CollectionSettings | None:
     return _settings_of(meta) if _KEY in meta else None
 
 
-def agree_settings(store: Store, wanted: CollectionSettings | None) -> CollectionSettings:
+def agree_settings(store: Connections, wanted: CollectionSettings | None) -> CollectionSettings:
     """Return the settings to work with; those of a new collection are stored, and other words than before.
 
     Raises:
@@ -92,7 +92,7 @@ def agree_settings(store: Store, wanted: CollectionSettings | None) -> Collectio
     return replace(agreed, dense=wanted.dense)
 
 
-def _change_words(store: Store, stored: CollectionSettings, agreed: CollectionSettings) -> None:
+def _change_words(store: Connections, stored: CollectionSettings, agreed: CollectionSettings) -> None:
     changes = [name for name in WORD_SETTINGS if getattr(stored, name) != getattr(agreed, name)]
     told = ", ".join(f"{name}={getattr(agreed, name)!r} for {getattr(stored, name)!r}" for name in changes)
     if store.read_only:
