@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lifecycle.config import InstanceKey
-    from lifecycle.watchdog import Stall
+    from lifecycle.snapshot import Stall
 
 _log = logging.getLogger(__name__)
 _MOST_PENDING = 10_000  # events kept for hooks that are too slow; later ones are dropped, and counted

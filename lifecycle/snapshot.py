@@ -10,6 +10,8 @@ from lifecycle.config import InstanceKey, ModelRef
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lifecycle.errors import Holder
+
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
@@ -148,3 +150,23 @@ class Readiness:
     def __bool__(self) -> bool:
         """Return whether none is missing."""
         return not self.missing
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Say for how long nothing has moved, who waits, and who is charged for what.
+
+    `keeper_is_silent`: the manager's own thread has answered nothing for so long; `waiters` may then be too few.
+    """
+
+    stalled_s: float
+    waiters: tuple[Waiter, ...]
+    holders: tuple[Holder, ...]
+    keeper_is_silent: bool
+
+    def __str__(self) -> str:
+        held = ", ".join(map(str, self.holders)) or "nobody"
+        if self.keeper_is_silent:
+            return f"the lifecycle keeper has not answered for {self.stalled_s:.0f} s; held by {held}"
+        waiting = ", ".join(map(str, self.waiters))
+        return f"no lifecycle progress for {self.stalled_s:.0f} s: {waiting}; held by {held}"

@@ -8,46 +8,24 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from lifecycle.config import InstanceKey, check_seconds
 from lifecycle.events import Stalled
 from lifecycle.keeping.mailbox import LONGEST_TIMER_S
-from lifecycle.snapshot import Counters
+from lifecycle.snapshot import Counters, Stall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from types import TracebackType
     from typing import Self
 
-    from lifecycle.errors import Holder
     from lifecycle.manager import ModelManager
-    from lifecycle.snapshot import Waiter
 
 _log = logging.getLogger(__name__)
 _CHECKS_PER_STALL = 4
 _NO_PROGRESS = {"budget_exhausted", "leaked_leases", "dropped_events", "peak_references"}
-
-
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """Say for how long nothing has moved, who waits, and who is charged for what.
-
-    `keeper_is_silent`: the manager's own thread has answered nothing for so long; `waiters` may then be too few.
-    """
-
-    stalled_s: float
-    waiters: tuple[Waiter, ...]
-    holders: tuple[Holder, ...]
-    keeper_is_silent: bool
-
-    def __str__(self) -> str:
-        held = ", ".join(map(str, self.holders)) or "nobody"
-        if self.keeper_is_silent:
-            return f"the lifecycle keeper has not answered for {self.stalled_s:.0f} s; held by {held}"
-        waiting = ", ".join(map(str, self.waiters))
-        return f"no lifecycle progress for {self.stalled_s:.0f} s: {waiting}; held by {held}"
 
 
 class Watchdog:

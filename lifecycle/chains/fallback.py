@@ -10,21 +10,19 @@ from __future__ import annotations
 import logging
 import math
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from backends.choosing.registry import is_transient
 from backends.errors import InvalidInput
 from backends.running.fingerprint import AGREEMENT, AGREEMENT_QUANTISED, agreement
 from backends.running.overtime import Overtime
+from lifecycle.chains.witness import Witness
 from lifecycle.config import check_seconds
 from lifecycle.errors import FallbackExhausted, OtherVectors
 from lifecycle.events import FellBack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from backends.running.deadline import Deadline
     from lifecycle.config import ModelRef
@@ -34,14 +32,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _log = logging.getLogger("lifecycle.chains.fallback")
 _overtime = Overtime()  # for all chains together: what is left behind at deadlines is bounded
-
-
-class Witness(NamedTuple):
-    """What the first instance of some weights that served answered to the probe, and who that was."""
-
-    name: str
-    fingerprint: NDArray[np.float32]
-    quantises: bool
 
 
 class _Step:

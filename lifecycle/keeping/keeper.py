@@ -19,7 +19,7 @@ from lifecycle.heart import signals
 from lifecycle.heart.states import Job, State, observe
 from lifecycle.heart.transitions import step
 from lifecycle.keeping.mailbox import LONGEST_TIMER_S, LOOK_S, Mailbox, complain
-from lifecycle.keeping.residue import Reading, Residue, measure
+from lifecycle.keeping.residue import Residue, measure
 from lifecycle.keeping.tally import Tally
 from lifecycle.leasing.handle import ModelHandle
 
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lifecycle.config import InstanceKey, ModelRef
-    from lifecycle.leasing.waiting import Ticket
-    from lifecycle.registering.names import Instance
+    from lifecycle.keeping.instance import Instance
+    from lifecycle.keeping.reading import Reading
+    from lifecycle.leasing.ticket import Ticket
 
 MOMENT_S = 0.5  # what a call may take beyond the time it was given, so that a time of 0 is enough for an idle model
 _LATE_S = 0.25  # how much longer than its time somebody waits for the thread to say that the time is up

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from lifecycle.heart.states import Job
+from lifecycle.keeping.reading import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,14 +41,6 @@ def resident_nbytes() -> int | None:
     except (OSError, ValueError):
         return None
     return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
-
-
-class Reading(NamedTuple):
-    """Resident memory, which other generations were there, and what says that nothing else happened in between."""
-
-    nbytes: int
-    residents: frozenset[int]
-    others: tuple[object, ...]
 
 
 def measure(

@@ -18,7 +18,7 @@ from lifecycle.registering.names import Names
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from lifecycle.chains.fallback import Witness
+    from lifecycle.chains.witness import Witness
     from lifecycle.config import InstanceKey, ModelRef
     from lifecycle.keeping.keeper import Keeper
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lifecycle.config import InstanceKey, Loader
-    from lifecycle.keeping.residue import Reading
+    from lifecycle.keeping.reading import Reading
 
 
 class ModelHandle:

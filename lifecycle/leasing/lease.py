@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from lifecycle.config import InstanceKey, ModelRef
     from lifecycle.leasing.handle import ModelHandle
-    from lifecycle.leasing.hold import Hold
 
 # `_getframe` is the only way to a caller's line that costs next to nothing: 0.1 us, where a stack costs 14.
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 # The sets that are held around what runs here (`hold.Hold`). What runs under one uses its models whoever has claimed
 # them meanwhile: the claim waits for the set, and the set for what runs, so to wait for the claim would be for ever.
 # A context may be copied and outlive the block, so it keeps no hold alive: one that is dropped open is still reported.
-HELD: ContextVar[tuple[ReferenceType[Hold], ...]] = ContextVar("lifecycle.leasing.lease.HELD", default=())
+HELD: ContextVar[tuple[ReferenceType[Around], ...]] = ContextVar("lifecycle.leasing.lease.HELD", default=())
 
 
 class Desk(Protocol):
@@ -51,6 +50,22 @@ class Desk(Protocol):
 
     def report_leak(self, leak: Leak) -> None:
         """Note a lease that nobody closed; called from a finalizer, so it takes no lock."""
+
+
+class Around(Protocol):
+    """What a lease needs of a set that is held around what runs here; `hold.Hold` is one."""
+
+    @property
+    def lease(self) -> LeaseSet:
+        """Return the set."""
+
+    @property
+    def given(self) -> bool:
+        """Tell whether its models are held now."""
+
+    @property
+    def admission(self) -> int:
+        """Return the number under which it waits, or has waited; 0 if it was there at once."""
 
 
 class Leak(NamedTuple):
@@ -107,7 +122,7 @@ class LeaseBase(ABC):
         return ()
 
     @property
-    def holds(self) -> tuple[Hold, ...]:
+    def holds(self) -> tuple[Around, ...]:
         """Return the holds on models of the same manager around what runs here, the outermost first."""
         known = [hold for known in HELD.get() if (hold := known()) is not None]
         return tuple(hold for hold in known if hold.lease.is_of(self._desk))

@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lifecycle.config import check_seconds
 from lifecycle.errors import LeaseTimeout, LifecycleError
 from lifecycle.keeping import report
 from lifecycle.keeping.mailbox import LOOK_S
+from lifecycle.leasing.ticket import Ticket
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from lifecycle.config import InstanceKey
-    from lifecycle.heart import signals
-    from lifecycle.heart.states import State
     from lifecycle.keeping.keeper import Keeper
-    from lifecycle.leasing.hold import Hold
     from lifecycle.leasing.lease import LeaseBase
 
 _MOST_LATE_LOOKS = 5  # once the time is up; then whoever waits goes without an answer
-
-
-@dataclass(slots=True)
-class Ticket:
-    """A caller that waits: the lease to fill, or why it was not filled and the state in which that was decided.
-
-    `keys` are what its refs meant when it was last asked for, `spared` those that it may not drive out; `holds` are
-    around what asks.
-    """
-
-    lease: LeaseBase
-    done: threading.Event
-    keys: tuple[InstanceKey, ...]
-    holds: tuple[Hold, ...] = ()
-    number: int = 0
-    spared: tuple[InstanceKey, ...] = ()
-    refusal: tuple[signals.Why, State] | BaseException | None = None
 
 
 class Wait:

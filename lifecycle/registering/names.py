@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backends.errors import InvalidInput
@@ -19,8 +19,8 @@ from lifecycle.heart import signals
 
 if TYPE_CHECKING:
     from lifecycle.config import Loader, ModelConfig
+    from lifecycle.keeping.instance import Exchange, Instance
     from lifecycle.keeping.keeper import Keeper
-    from lifecycle.registering.swap import Swap
 
 
 def key_for(spec: Any, loader: Loader, key: InstanceKey | None) -> InstanceKey:  # noqa: ANN401 - as below
@@ -54,16 +54,6 @@ def estimate(ref: ModelRef, spec: Any, loader: Loader) -> int:  # noqa: ANN401 -
         size = nbytes if nbytes < 0 else "more than 2^63"
         raise InvalidInput(f"model '{ref}': its loader's estimate is {size} bytes")
     return nbytes
-
-
-@dataclass(slots=True)
-class Instance:
-    """What is registered under one key: how to load it, the refs that share it, and the swaps that want it."""
-
-    loader: Loader
-    spec: object
-    refs: tuple[ModelRef, ...] = ()
-    swaps: set[Swap] = field(default_factory=set)
 
 
 class Names:
@@ -128,7 +118,7 @@ class Names:
         self.configs[ref] = replace(self.configs[ref], pinned=pinned)
         self._refresh(key)
 
-    def offer(self, swap: Swap, instance: Instance, nbytes: int) -> None:
+    def offer(self, swap: Exchange, instance: Instance, nbytes: int) -> None:
         """Make a swap's key known; no eager load comes of it before a ref means the key."""
         self._refuse_when_closing(swap.ref)
         self.key_of(swap.ref)  # it may be forgotten by now
@@ -140,7 +130,7 @@ class Names:
             signals.Register(swap.key, nbytes, self._merged(instance, own), _tenants(instance, swap.ref))
         )
 
-    def point(self, swap: Swap, drain_by: float) -> None:
+    def point(self, swap: Exchange, drain_by: float) -> None:
         """Let a swap's ref mean its key, which the swap holds loaded, and move all who wait for the ref with it."""
         ref, key, keeper = swap.ref, swap.key, self._keeper
         self._refuse_when_closing(ref)
@@ -160,7 +150,7 @@ class Names:
         self._leave(old, drain_by)
         keeper.announce(events.ModelReplaced(key, swap.handles[0].generation, old))
 
-    def end(self, swap: Swap, drain_by: float) -> None:
+    def end(self, swap: Exchange, drain_by: float) -> None:
         """Forget a swap, done or not, begun or not."""
         instance = self._keeper.instances.get(swap.key)
         if instance is not None and swap in instance.swaps:

@@ -11,9 +11,10 @@ from backends.running.overtime import Overtime
 from lifecycle.config import ModelConfig, ModelRef, check_kind, check_seconds
 from lifecycle.errors import LeaseTimeout, format_nbytes
 from lifecycle.heart.tenants import promised
+from lifecycle.keeping.instance import Instance
 from lifecycle.keeping.keeper import MOMENT_S
 from lifecycle.leasing.desk import LeaseDesk
-from lifecycle.registering.names import Instance, estimate, key_for
+from lifecycle.registering.names import estimate, key_for
 from lifecycle.registering.swap import Swap
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from lifecycle.config import InstanceKey, ModelRef
+    from lifecycle.keeping.instance import Instance
     from lifecycle.keeping.keeper import Keeper
     from lifecycle.leasing.lease import Desk
-    from lifecycle.registering.names import Instance, Names
+    from lifecycle.registering.names import Names
 
 
 class Swap(LeaseSet):

@@ -88,7 +88,7 @@ class Assembly:
         default: str | ModelSpec | None,
         resources: contextlib.ExitStack,
         *,
-        make_tenants: Callable[[], Tenants] | None = None,
+        make_tenants: Callable[[], Tenants[Database]] | None = None,
     ) -> Database:
         stored = stored_settings(folder)
         made_with = stored or CollectionSettings()
