@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 import numpy as np
 
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     import io
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from vectorsearch.database.database import Database
-    from vectorsearch.types import Document
+    from vectorsearch.types import Document, Written
 
 STDIN = "-"
 RAW_CHARACTERS = 1000  # of a rejected row; enough to recognise it
@@ -66,8 +65,18 @@ class IngestReport:
         return not (self.rejected or self.pending or self.failures)
 
 
+class Target(Protocol):
+    """Where rows go: a `Database`."""
+
+    def get(self, doc_id: str) -> Document | None:
+        """Return the document, or None if there is none."""
+
+    def upsert(self, docs: Sequence[Document]) -> Written:
+        """Store documents, and return how many changed."""
+
+
 def ingest(
-    db: Database,
+    db: Target,
     sources: Sequence[Path | str],
     *,
     rejects_path: Path,
@@ -117,7 +126,7 @@ class _Row:
 class _Ingest:
     """The state of one run."""
 
-    db: Database
+    db: Target
     rejects_path: Path
     batch_size: int
     on_progress: Callable[[IngestReport], None] | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from backends.base import ModelSpec
 from backends.catalogue import catalogue
@@ -29,8 +29,8 @@ from rerank import LeasedCrossEncoder
 from vectorsearch import config
 from vectorsearch.collection.storage.errors import DatabaseClosed
 from vectorsearch.models.encoder import Encoder
+from vectorsearch.models.model_state import ModelState
 from vectorsearch.models.space import AbsentModel, digest_of
-from vectorsearch.query.planning.states import ModelState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +39,14 @@ if TYPE_CHECKING:
     from backends.choosing.health import BackendHealth
     from backends.choosing.selection import Choice, Workload
     from lifecycle import Chain, ModelConfig, ModelManager
-    from vectorsearch.query.results import SearchResult
+
+
+class _Degradable(Protocol):
+    @property
+    def degraded(self) -> tuple[str, ...]: ...
+
+
+R = TypeVar("R", bound=_Degradable)
 
 
 class Models:
@@ -71,7 +78,7 @@ class Models:
         """Look names up by `find` before the catalogue; `names` are those that it knows."""
         self._find_registered, self._registered_names = find, names
 
-    def steadily(self, work: Callable[[], SearchResult]) -> SearchResult:
+    def steadily(self, work: Callable[[], R]) -> R:
         """Return `work()`, done again if it suffered from a registered model being exchanged or forgotten under it."""
         while True:
             begun = self._changes

@@ -11,8 +11,8 @@ from vectorsearch.query.explaining.timeline import draw, measured_bars, planned_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from vectorsearch.models.model_state import ModelState
     from vectorsearch.query.planning.plan import QueryPlan, RerankPlan, RetrieverPlan
-    from vectorsearch.query.planning.states import ModelState
     from vectorsearch.query.results import SearchResult, StageStats
 
 MIB = 1024**2

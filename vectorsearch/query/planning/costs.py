@@ -10,7 +10,7 @@ from lifecycle.measuring import profile
 
 if TYPE_CHECKING:
     from backends.base import ModelSpec
-    from vectorsearch.query.planning.states import ModelState
+    from vectorsearch.models.model_state import ModelState
     from vectorsearch.query.results import SearchResult, StageStats
 
 _NEWEST = 0.3  # weight of the newest search in an average

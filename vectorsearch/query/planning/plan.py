@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from lifecycle import ModelRef
     from rerank import Passages
     from vectorsearch.collection.index.lexical.bm25 import BM25
+    from vectorsearch.models.model_state import ModelState
     from vectorsearch.query.execution.fusion import Fusion
     from vectorsearch.query.planning.request import RetrieverKind
-    from vectorsearch.query.planning.states import FilterState, ModelState
+    from vectorsearch.query.planning.states import FilterState
     from vectorsearch.types import Filter, Mode
 
 FUSION_DEPTH = 100  # each list's depth in hybrid mode, as in the reference figures

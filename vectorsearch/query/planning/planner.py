@@ -21,7 +21,8 @@ from vectorsearch.query.planning.request import RetrieverKind, SearchRequest, Un
 from vectorsearch.query.planning.timing import timed
 
 if TYPE_CHECKING:
-    from vectorsearch.query.planning.states import ModelState, PlanState
+    from vectorsearch.models.model_state import ModelState
+    from vectorsearch.query.planning.states import PlanState
     from vectorsearch.types import Mode
 
 

@@ -17,8 +17,8 @@ from vectorsearch.query.planning.request import OnRerankError, RerankRequest, Re
 
 if TYPE_CHECKING:
     from rerank import Reranker, ScoreCache
+    from vectorsearch.models.model_state import ModelState
     from vectorsearch.models.resolving import Models
-    from vectorsearch.query.planning.states import ModelState
 
 __all__ = ["Passages", "Rerank", "RerankerDesk", "Rerankers"]
 

@@ -11,8 +11,8 @@ import pytest
 from backends.engines.fake_backend import fake_spec
 from lifecycle import ModelRef
 from lifecycle.measuring import profile
+from vectorsearch.models.model_state import ModelState
 from vectorsearch.query.planning.costs import Costs
-from vectorsearch.query.planning.states import ModelState
 from vectorsearch.query.results import ModelLoad, SearchResult, StageStats
 
 if TYPE_CHECKING:

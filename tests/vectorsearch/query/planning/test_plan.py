@@ -9,9 +9,10 @@ import pytest
 
 from backends.errors import InvalidInput
 from lifecycle import ModelRef
+from vectorsearch.models.model_state import ModelState
 from vectorsearch.query.planning.planner import plan_search
 from vectorsearch.query.planning.request import EmptyQuery, RerankRequest, RerankStage, SearchRequest, UnknownMode
-from vectorsearch.query.planning.states import FilterState, ModelState, PlanState
+from vectorsearch.query.planning.states import FilterState, PlanState
 
 MIB = 1024**2
 EMBEDDER = ModelState(ModelRef("", "embedder"), "fake", resident=True, nbytes=60 * MIB)

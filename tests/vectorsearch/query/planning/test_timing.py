@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lifecycle import ModelRef
+from vectorsearch.models.model_state import ModelState
 from vectorsearch.query.planning.planner import plan_search
 from vectorsearch.query.planning.request import RerankRequest, RerankStage, SearchRequest
-from vectorsearch.query.planning.states import ModelState, PlanState
+from vectorsearch.query.planning.states import PlanState
 from vectorsearch.query.planning.timing import share_out, usable_ms
 
 expected = st.lists(st.one_of(st.none(), st.floats(0, 1e4)), min_size=1, max_size=5)
