@@ -6,9 +6,18 @@ the whole tree.
 
 from __future__ import annotations
 
+_PACKAGES = {"backends", "lifecycle", "rerank", "vectorsearch"}
+
 
 class VectorSearchError(Exception):
     """Root of every error that this project raises on purpose."""
+
+    __module__ = "vectorsearch"
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        if cls.__module__.partition(".")[0] in _PACKAGES:
+            cls.__module__ = "vectorsearch"  # where callers import it from: so tracebacks name it
 
 
 class InvalidInput(VectorSearchError, ValueError):

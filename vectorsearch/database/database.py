@@ -96,6 +96,16 @@ class Database:
         registration.protect(self._embedded_by, self._space)
         self._searcher = Searcher(collection, models, RerankerDesk(models, reranker, cache), space=self._space)
 
+    def __repr__(self) -> str:
+        store = self._collection.store
+        tenants = f", {len(self._tenants.list())} tenants" if self._tenants is not None and not store.closed else ""
+        holds = "closed" if store.closed else f"{self.count():,} documents, {self._embedder_name}{tenants}"
+        return f"<Database {str(store.folder)!r}: {holds}>"
+
+    @property
+    def _embedder_name(self) -> str:
+        return "vectors of the caller's own" if self._space.embedder is None else self._space.embedder.name
+
     @property
     def embedder(self) -> ModelSpec | None:
         """Return the model that embeds documents and queries; None if the vectors are the caller's own."""

@@ -53,7 +53,7 @@ def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_backends_are_found_when_their_files_are_there() -> None:
     """Every `*_backend.py` is a backend, and each keeps the protocol."""
-    files = {path.name.removesuffix("_backend.py") for path in (ROOT / "backends").glob("*_backend.py")}
+    files = {path.name.removesuffix("_backend.py") for path in (ROOT / "backends" / "engines").glob("*_backend.py")}
     assert files <= set(registry.available())
     assert all(isinstance(registry.get(name), Backend) for name in registry.available())
 
@@ -148,7 +148,7 @@ def test_table_in_the_readme_is_true_when_a_backend_is_changed() -> None:
         r"^\| `(\w+)` \| (\d+|none) \| [^|]* \| ([^|]*) \|", README.read_text(encoding="utf-8"), re.MULTILINE
     )
     told = {name: (priority, precisions.split(", ")) for name, priority, precisions in rows}
-    files = {path.name.removesuffix("_backend.py") for path in (ROOT / "backends").glob("*_backend.py")}
+    files = {path.name.removesuffix("_backend.py") for path in (ROOT / "backends" / "engines").glob("*_backend.py")}
     assert told.keys() == files
     for name, (priority, precisions) in told.items():
         backend = registry.get(name)

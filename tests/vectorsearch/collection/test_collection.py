@@ -20,7 +20,7 @@ from vectorsearch.collection.storage.errors import (
 )
 from vectorsearch.types import Document
 
-from .small_documents import DIM, doc, ids, vector
+from ..small_documents import DIM, doc, ids, vector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

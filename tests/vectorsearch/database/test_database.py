@@ -21,12 +21,12 @@ from vectorsearch.errors import (
     ReadOnlyDatabase,
 )
 
-from .conftest import EMBEDDER, fake_backend
+from ..conftest import EMBEDDER, fake_backend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .conftest import OpenDatabase
+    from ..conftest import OpenDatabase
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
 
@@ -293,3 +293,12 @@ def test_a_copy_holds_everything_when_a_snapshot_is_taken(open_database: OpenDat
         db.snapshot(tmp_path / "copy")
     with vs.open(tmp_path / "copy", embed=EMBEDDER, backend="fake") as copy:
         assert [doc.id for doc in copy.iter()] == ["a"]
+
+
+def test_repr_tells_what_a_database_holds(tmp_path: Path) -> None:
+    """In a session one sees where it is, how much it holds, by which model, and whether it is closed."""
+    db = vs.open(tmp_path / "my.db", embed=None)
+    db.add([{"id": "a", "text": "one"}])
+    assert repr(db) == f"<Database {str(tmp_path / 'my.db')!r}: 1 documents, vectors of the caller's own, 0 tenants>"
+    db.close()
+    assert repr(db) == f"<Database {str(tmp_path / 'my.db')!r}: closed>"

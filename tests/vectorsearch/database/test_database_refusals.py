@@ -23,7 +23,7 @@ from vectorsearch.errors import (
 )
 
 if TYPE_CHECKING:
-    from .conftest import OpenDatabase
+    from ..conftest import OpenDatabase
 
 DOCS = [{"id": word, "text": f"{word} text"} for word in ("alpha", "beta")]
 

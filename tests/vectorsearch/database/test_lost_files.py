@@ -14,7 +14,7 @@ import pytest
 import vectorsearch as vs
 from vectorsearch.errors import DamagedDatabase, StoreError
 
-from .biased_models import TEXTS, BiasedBackend, write_model
+from ..biased_models import TEXTS, BiasedBackend, write_model
 
 ROWS = [{"id": doc_id, "text": text} for doc_id, text in TEXTS.items()]
 

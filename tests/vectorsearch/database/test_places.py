@@ -12,7 +12,7 @@ from vectorsearch.database.tenants import check_name
 from vectorsearch.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from .conftest import OpenDatabase
+    from ..conftest import OpenDatabase
 
 ELSEWHERE = (
     "milvus://localhost:19530",

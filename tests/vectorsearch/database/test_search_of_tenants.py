@@ -9,12 +9,12 @@ import pytest
 
 from vectorsearch.errors import EmptyQuery, InvalidInput, UnknownTenant
 
-from .conftest import EMBEDDER, fake_backend
+from ..conftest import EMBEDDER, fake_backend
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .conftest import OpenDatabase
+    from ..conftest import OpenDatabase
 
 
 def test_search_is_of_the_tenant_that_is_named(open_database: OpenDatabase, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from vectorsearch.collection.storage.registry import ModelRow, Registry
 from vectorsearch.config import DEFAULT_EMBEDDER
 from vectorsearch.errors import StorageFull, StoreError
 
-from .biased_models import TEXTS, BiasedBackend, bias_of, write_model
+from ..biased_models import TEXTS, BiasedBackend, bias_of, write_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,8 @@ from lifecycle.metrics import MetricsCollector
 from vectorsearch.config import DEFAULT_RERANKER
 from vectorsearch.errors import DuplicateId
 
-from .biased_models import TEXTS, BiasedBackend, bias_of, resident, write_model
-from .conftest import MODEL_NBYTES
+from ..biased_models import TEXTS, BiasedBackend, bias_of, resident, write_model
+from ..conftest import MODEL_NBYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

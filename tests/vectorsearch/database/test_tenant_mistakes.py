@@ -15,7 +15,7 @@ from vectorsearch.collection.storage.registry import FILE_NAME, Registry
 from vectorsearch.database.tenants import UnknownTenant
 from vectorsearch.errors import DatabaseClosed
 
-from .biased_models import TEXTS, BiasedBackend, bias_of, write_model
+from ..biased_models import TEXTS, BiasedBackend, bias_of, write_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from vectorsearch.config import DEFAULT_EMBEDDER, DEFAULT_RERANKER
 from vectorsearch.database.tenants import UnknownTenant
 from vectorsearch.errors import ReadOnlyDatabase, StoreError
 
-from .conftest import EMBEDDER, OpenDatabase, fake_backend
+from ..conftest import EMBEDDER, OpenDatabase, fake_backend
 
 if TYPE_CHECKING:
     from pathlib import Path

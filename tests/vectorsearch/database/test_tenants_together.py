@@ -16,8 +16,8 @@ from backends.errors import UnknownModel
 from lifecycle import LoadFailed
 from vectorsearch.errors import DatabaseClosed
 
-from .biased_models import TEXTS, BiasedBackend, bias_of, resident, write_model
-from .conftest import MODEL_NBYTES
+from ..biased_models import TEXTS, BiasedBackend, bias_of, resident, write_model
+from ..conftest import MODEL_NBYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lifecycle import ManagerSnapshot
 
-    from .conftest import OpenDatabase
+    from ..conftest import OpenDatabase
 
 
 class Clock:

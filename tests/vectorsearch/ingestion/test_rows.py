@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import vectorsearch as vs
 
-    from .conftest import OpenDatabase
+    from ..conftest import OpenDatabase
 
 ROWS = [
     {"id": "a", "text": "alpha", "title": "A", "metadata": {"year": 2020}, "vector": [1.0, 0.0]},

@@ -17,7 +17,7 @@ from vectorsearch.collection.collection import Collection
 from vectorsearch.collection.storage.sqlite.schema import FILE_NAME
 from vectorsearch.ingestion.bulk import ingest
 
-from .conftest import fake_backend
+from ..conftest import fake_backend
 
 SHORT = fake_spec("short-embedder", max_length=8)
 SHORTER = fake_spec("shorter-embedder", max_length=4)

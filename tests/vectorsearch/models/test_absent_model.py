@@ -12,8 +12,8 @@ from vectorsearch.errors import InvalidInput, ModelUnavailable, SettingsMismatch
 from vectorsearch.query.planning.defaults import SearchDefaults
 from vectorsearch.training.features import fit_features
 
-from .biased_models import BiasedBackend, write_model
-from .conftest import DOCS, EMBEDDER, RERANKER, fake_backend
+from ..biased_models import BiasedBackend, write_model
+from ..conftest import DOCS, EMBEDDER, RERANKER, fake_backend
 
 if TYPE_CHECKING:
     from pathlib import Path

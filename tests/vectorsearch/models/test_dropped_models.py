@@ -12,7 +12,7 @@ import pytest
 import vectorsearch as vs
 from vectorsearch.collection.storage.registry import FILE_NAME, Registry
 
-from .biased_models import BiasedBackend, write_model
+from ..biased_models import BiasedBackend, write_model
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "lifecycle" / "support"))
 

@@ -13,7 +13,7 @@ from backends.folders.folder import read_folder
 from vectorsearch.models import model_copy
 from vectorsearch.models.model_copy import copy_model
 
-from .biased_models import BiasedBackend, write_model
+from ..biased_models import BiasedBackend, write_model
 
 
 def files_in(folder: Path) -> set[str]:

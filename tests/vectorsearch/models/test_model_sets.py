@@ -12,12 +12,12 @@ import vectorsearch as vs
 from backends.engines.fake_backend import fake_spec
 from lifecycle import BudgetExhausted, ModelManager, ModelRef
 
-from .conftest import EMBEDDER, MODEL_NBYTES, RERANKER, fake_backend
+from ..conftest import EMBEDDER, MODEL_NBYTES, RERANKER, fake_backend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .conftest import OpenDatabase
+    from ..conftest import OpenDatabase
 
 DOCS = [{"id": word, "text": f"{word} text"} for word in ("alpha", "beta", "gamma", "delta")]
 OTHER = fake_spec("other", task="cross-encode")

@@ -15,7 +15,7 @@ from lifecycle.chains.text_chain import text_chain
 from rerank import CrossEncoder
 from vectorsearch.models.resolving import Models
 
-from .conftest import EMBEDDER, MODEL_NBYTES, RERANKER
+from ..conftest import EMBEDDER, MODEL_NBYTES, RERANKER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from vectorsearch.collection.storage.sqlite.new_vectors import FILE_NAME, NewVec
 from vectorsearch.errors import SettingsMismatch, VectorSearchError
 from vectorsearch.models.space import EmbeddingSpace
 
-from .conftest import EMBEDDER, RERANKER, fake_backend
+from ..conftest import EMBEDDER, RERANKER, fake_backend
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,14 +16,14 @@ import pytest
 from backends.errors import DeadlineExceeded, InvalidInput
 from vectorsearch.collection.collection import Collection
 
-from .conftest import fake_backend
+from ..conftest import fake_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import vectorsearch as vs
 
-    from .conftest import OpenDatabase
+    from ..conftest import OpenDatabase
 
 DOCS = [{"id": word, "text": f"{word} text"} for word in ("alpha", "beta", "gamma")]
 SOON_S = 0.5  # long enough for what is not held, unless the machine is busy

@@ -17,7 +17,7 @@ from rerank.base import ask
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .conftest import OpenDatabase
+    from ..conftest import OpenDatabase
 
 N = 6
 LIKES = {0: -4.0, 1: 3.0, 2: -1.0, 3: 9.0, 4: 1.0, 5: -2.0}  # by the text's number: what it should be given

@@ -13,12 +13,12 @@ from vectorsearch.collection.collection import Collection
 from vectorsearch.collection.index.filtering.allowed_rows import AllowedRows
 from vectorsearch.models.encoder import Encoder
 
-from .conftest import DOCS
+from ..conftest import DOCS
 
 if TYPE_CHECKING:
     import vectorsearch as vs
 
-    from .conftest import OpenDatabase
+    from ..conftest import OpenDatabase
 
 
 def test_hits_carry_every_stages_score(db: vs.Database) -> None:

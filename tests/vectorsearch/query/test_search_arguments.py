@@ -17,7 +17,7 @@ from vectorsearch.query.explaining.explain import Explanation
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .conftest import OpenDatabase
+    from ..conftest import OpenDatabase
 
 
 def test_result_is_empty_when_k_is_zero(db: vs.Database) -> None:

@@ -20,7 +20,7 @@ from vectorsearch.evaluation.collecting.topics import Topics
 from vectorsearch.training.fine_tuning import BASE, FIRST_STAGE, MEASURE, TRAINED, train_reranker
 from vectorsearch.training.hard_negatives import MiningPlan
 
-from .cli.topic_model import JUDGED, TOPICS, documents, write_base
+from ..cli.topic_model import JUDGED, TOPICS, documents, write_base
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from vectorsearch.query.planning.defaults import BUILT_IN, Origin, SearchDefault
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .conftest import OpenDatabase
+    from ...conftest import OpenDatabase
 
 DOCS = [{"id": f"d{i}", "text": f"word{i % 7} common {'rare ' * (i % 3)}"} for i in range(40)]
 ORIGIN = Origin(measure="nDCG@10", queries=300, before=0.7, after=0.72, p=0.01, date="2026-11-30")

@@ -11,10 +11,10 @@ import vectorsearch as vs
 from backends.errors import InvalidInput
 from rerank import RerankError
 
-from .conftest import RERANKER, fake_backend
+from ...conftest import RERANKER, fake_backend
 
 if TYPE_CHECKING:
-    from .conftest import OpenDatabase
+    from ...conftest import OpenDatabase
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
 
