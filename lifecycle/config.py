@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import wraps
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from backends.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+T = TypeVar("T")
 
 MOST = 2**63 - 1  # of bytes, or of whatever else is counted: a size beyond that is a mistake
 
@@ -50,15 +54,45 @@ class LoadPolicy(StrEnum):
     EAGER = "eager"
 
 
+def renamed(old: str, new: str) -> Callable[[type[T]], type[T]]:
+    """Return a decorator with which a class takes a keyword, and has an attribute, by its old name for one release."""
+
+    def decorate(cls: type[T]) -> type[T]:
+        made = cls.__init__
+
+        @wraps(made)
+        def make(self: T, *args: Any, **options: Any) -> None:  # noqa: ANN401 -- those of the class
+            if old in options:
+                warn_of_old(old, new)
+                options[new] = options.pop(old)
+            made(self, *args, **options)
+
+        def read(self: T) -> Any:  # noqa: ANN401 -- what the attribute holds
+            warn_of_old(old, new)
+            return getattr(self, new)
+
+        cls.__init__ = make  # type: ignore[assignment]  # dataclasses write it, and have no other place for this
+        setattr(cls, old, property(read))
+        return cls
+
+    return decorate
+
+
+def warn_of_old(old: str, new: str) -> None:
+    """Tell the caller's caller that a name goes with the next release."""
+    warnings.warn(f"{old} is now {new}: the old name goes with the next release", DeprecationWarning, stacklevel=3)
+
+
+@renamed("priority", "eviction_rank")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """Set how long a model stays, and how it is loaded.
 
     `ttl_s` counts from the last release: 0 unloads after the last lease, None never expires (the model can still
-    be evicted). `priority`: the higher number is evicted first. `pinned`: never evicted, never expires; only
-    `unload` and `close` end it. `min_residency_s`: for so long after its load an idle model is evicted only if no
-    other idle one will do, and not for a prefetch. `warm_up` runs the model's own `warm_up()`, if it has one, before
-    the first lease.
+    be evicted). `eviction_rank`: the higher number is evicted first (`priority` is its old name). `pinned`: never
+    evicted, never expires; only `unload` and `close` end it. `min_residency_s`: for so long after its load an idle
+    model is evicted only if no other idle one will do, and not for a prefetch. `warm_up` runs the model's own
+    `warm_up()`, if it has one, before the first lease.
 
     Raises:
         InvalidInput: `ttl_s` or `min_residency_s` is negative, `load_timeout_s` is not positive, one is no number, or
@@ -67,7 +101,7 @@ class ModelConfig:
 
     load_policy: LoadPolicy = LoadPolicy.LAZY
     ttl_s: float | None = None
-    priority: int = 0
+    eviction_rank: int = 0
     pinned: bool = False
     min_residency_s: float = 0.0
     warm_up: bool = True
@@ -81,7 +115,7 @@ class ModelConfig:
             ttl_s=None if self.ttl_s is None else check_seconds("ttl_s", self.ttl_s, endless=True),
             min_residency_s=check_seconds("min_residency_s", self.min_residency_s),
             load_timeout_s=load_timeout_s,
-            priority=check_count("priority", self.priority, least=None),
+            eviction_rank=check_count("eviction_rank", self.eviction_rank, least=None),
         )
         for name, value in (("pinned", self.pinned), ("warm_up", self.warm_up)):
             if not isinstance(value, bool):
@@ -117,7 +151,7 @@ def merge_configs(configs: Iterable[ModelConfig]) -> ModelConfig:
     return ModelConfig(
         load_policy=LoadPolicy.EAGER if any(c.load_policy is LoadPolicy.EAGER for c in every) else LoadPolicy.LAZY,
         ttl_s=None if ttl_s == math.inf else ttl_s,
-        priority=min(config.priority for config in every),
+        eviction_rank=min(config.eviction_rank for config in every),
         pinned=any(config.pinned for config in every),
         min_residency_s=max(config.min_residency_s for config in every),
         warm_up=any(config.warm_up for config in every),

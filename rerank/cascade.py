@@ -6,6 +6,7 @@ SIGIR 2006: each stage reorders the best of what the one before it gave, and the
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -66,13 +67,20 @@ class CascadeStage:
 
 
 class Cascade:
-    """Rank texts with several rerankers, the cheapest first.
+    """Rank texts with several rerankers, the cheapest first; it goes with the next release.
+
+    `search(rerank=[Rerank(cheap, depth=100), Rerank(dear, depth=10)])` of a database does the same.
 
     Raises:
         InvalidInput: there is no stage, or one reads more texts than the one before it.
     """
 
     def __init__(self, *stages: CascadeStage) -> None:
+        warnings.warn(
+            "Cascade goes with the next release: give search(rerank=[…]) several rerankers",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         depths = [np.inf if stage.depth is None else stage.depth for stage in stages]
         if not stages or any(later > earlier for earlier, later in pairwise(depths)):
             raise InvalidInput(f"a cascade needs stages of falling depth, the cheapest reranker first, not {depths}")

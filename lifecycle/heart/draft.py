@@ -145,7 +145,7 @@ class Draft:
             number=generation.number,
             nbytes=generation.charged_nbytes,
             idle=not self.in_use(generation),
-            priority=self.models[generation.key].config.priority,
+            eviction_rank=self.models[generation.key].config.eviction_rank,
             ready_at=generation.ready_at,
             last_used=generation.last_used,
             young=self.is_young(generation),

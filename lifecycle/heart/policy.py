@@ -21,7 +21,7 @@ class Candidate:
     number: int
     nbytes: int
     idle: bool
-    priority: int
+    eviction_rank: int
     ready_at: float
     last_used: float
     own: bool = False
@@ -44,14 +44,14 @@ def worth(floor: float, uses: int, load_s: float, nbytes: int) -> float:
 
 
 def eviction_order(candidate: Candidate) -> tuple[bool, bool, bool, bool, bool, int, float, float, int]:
-    """Return the sort key: unbegun and idle first, sure and young last, own first, then priority, worth, last use."""
+    """Return the sort key: unbegun and idle first, sure and young last, own first, then rank, worth, last use."""
     return (
         not candidate.unbegun,
         not candidate.idle,
         candidate.sure,
         candidate.young,
         not candidate.own,
-        -candidate.priority,
+        -candidate.eviction_rank,
         candidate.worth,
         candidate.last_used,
         candidate.number,

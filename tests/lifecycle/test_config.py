@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 
 def test_configs_merge_to_the_most_protective_when_refs_share_a_key() -> None:
     """Longest TTL, lowest priority number, any pin, any warm-up, any eager, longest load timeout."""
-    one = ModelConfig(ttl_s=5.0, priority=3, warm_up=False, load_timeout_s=9.0)
-    two = ModelConfig(ttl_s=7.0, priority=-1, pinned=True, load_policy=LoadPolicy.EAGER, warm_up=False)
+    one = ModelConfig(ttl_s=5.0, eviction_rank=3, warm_up=False, load_timeout_s=9.0)
+    two = ModelConfig(ttl_s=7.0, eviction_rank=-1, pinned=True, load_policy=LoadPolicy.EAGER, warm_up=False)
     merged = merge_configs([one, two])
     assert merged == ModelConfig(
-        ttl_s=7.0, priority=-1, pinned=True, load_policy=LoadPolicy.EAGER, warm_up=False, load_timeout_s=120.0
+        ttl_s=7.0, eviction_rank=-1, pinned=True, load_policy=LoadPolicy.EAGER, warm_up=False, load_timeout_s=120.0
     )
     assert merge_configs([one, ModelConfig(ttl_s=None)]).ttl_s is None
 
@@ -61,7 +62,7 @@ def test_number_is_refused_when_it_is_none(bench: MakeBench, value: Any) -> None
         "nbytes": b.manager.set_budget,
         "guaranteed_nbytes": lambda n: b.manager.set_tenant("t", guaranteed_nbytes=n),
         "max_parallel_loads": lambda n: ModelManager(1, max_parallel_loads=n),
-        "priority": lambda n: ModelConfig(priority=n),
+        "eviction_rank": lambda n: ModelConfig(eviction_rank=n),
     }
     times: dict[str, Callable[[Any], object]] = {
         "unload_timeout_s": lambda s: ModelManager(1, unload_timeout_s=s),
@@ -94,3 +95,13 @@ def test_wait_is_refused_when_it_would_not_end(bench: MakeBench, seconds: float)
         b.manager.close(timeout_s=seconds)
     with pytest.raises(InvalidInput, match="at least one"):
         b.manager.lease_set([])
+
+
+def test_old_name_of_the_rank_serves_for_one_release_and_says_so() -> None:
+    """`priority` is `eviction_rank`, in the same direction; a replaced config keeps it without a word."""
+    with pytest.warns(DeprecationWarning, match="priority is now eviction_rank"):
+        config = ModelConfig(priority=3)  # type: ignore[call-arg]
+    assert config == ModelConfig(eviction_rank=3)
+    assert replace(config, pinned=True).eviction_rank == 3
+    with pytest.warns(DeprecationWarning, match="priority is now eviction_rank"):
+        assert config.priority == 3  # type: ignore[attr-defined]

@@ -20,9 +20,9 @@ CONFIGS = {
     "A": COLD,
     "B": COLD,
     "C": ModelConfig(warm_up=True, ttl_s=5.0),
-    "D": ModelConfig(warm_up=False, priority=5),
+    "D": ModelConfig(warm_up=False, eviction_rank=5),
     "E": ModelConfig(warm_up=False, pinned=True, ttl_s=1.0),
-    "F": ModelConfig(warm_up=False, priority=-5, ttl_s=9.0),
+    "F": ModelConfig(warm_up=False, eviction_rank=-5, ttl_s=9.0),
 }
 names = st.sampled_from(sorted(CONFIGS))
 
@@ -40,7 +40,7 @@ class Naive:
     def idle(self) -> list[str]:
         """Return who may be evicted, in the order of eviction."""
         free = [n for n in self.last_used if not self.leased.get(n) and not CONFIGS[n].pinned]
-        return sorted(free, key=lambda n: (-CONFIGS[n].priority, self.last_used[n], list(self.last_used).index(n)))
+        return sorted(free, key=lambda n: (-CONFIGS[n].eviction_rank, self.last_used[n], list(self.last_used).index(n)))
 
     def expire(self, now: float) -> None:
         """Drop whoever's time is over."""

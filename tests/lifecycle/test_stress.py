@@ -91,7 +91,7 @@ def test_nothing_in_use_is_closed_when_32_threads_fight_for_room(
     """32 threads, 1,000 leases or more each, 6 models, room for 4: each model is open while held, and closed once."""
     b = bench(ROOM, max_parallel_loads=4)
     for name in NAMES:
-        b.add(name, config=ModelConfig(warm_up=False, priority=9 if name == FAVOURITE else 0))
+        b.add(name, config=ModelConfig(warm_up=False, eviction_rank=9 if name == FAVOURITE else 0))
     start = threading.Barrier(THREADS)
     seekers_left = Counter({"n": SEEKERS})
 

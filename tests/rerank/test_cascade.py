@@ -32,7 +32,8 @@ def test_dear_stage_reads_only_the_best_of_the_cheap_one() -> None:
         asked.append(texts)
         return by_first_letter(query, texts)
 
-    cascade = Cascade(CascadeStage(as_reranker(by_length)), CascadeStage(as_reranker(dear), 2))
+    with pytest.warns(DeprecationWarning, match="give search"):
+        cascade = Cascade(CascadeStage(as_reranker(by_length)), CascadeStage(as_reranker(dear), 2))
     ranked = cascade.rank("q", TEXTS)
     assert asked == [[TEXTS[3], TEXTS[2]]]
     assert [hit.index for hit in ranked] == [2, 3, 1, 0]
@@ -44,7 +45,7 @@ def test_dear_stage_reads_only_the_best_of_the_cheap_one() -> None:
 @pytest.mark.parametrize("depths", [(), (2, None), (2, 3)])
 def test_cascade_is_refused_when_a_stage_reads_more_than_the_one_before(depths: tuple[int | None, ...]) -> None:
     """Stages without falling depths are no cascade."""
-    with pytest.raises(InvalidInput, match="falling depth"):
+    with pytest.warns(DeprecationWarning, match="give search"), pytest.raises(InvalidInput, match="falling depth"):
         Cascade(*(CascadeStage(as_reranker(by_length), depth) for depth in depths))
 
 

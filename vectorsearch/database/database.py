@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from backends.errors import InvalidInput
 from lifecycle import LoadPolicy, ModelConfig
+from lifecycle.config import warn_of_old
 from rerank import ScoreCache
 from vectorsearch.collection.index.filtering.filters import parse_filter, plain_filter
 from vectorsearch.collection.index.lexical.bm25 import BM25
@@ -468,7 +469,7 @@ class Database:
         task: str,
         *,
         ttl_s: float | None = None,
-        priority: int = 0,
+        eviction_rank: int = 0,
         load_policy: str = LoadPolicy.LAZY,
         warm_up: bool = True,
         pinned: bool = False,
@@ -476,13 +477,15 @@ class Database:
         compare: bool = True,
         progress: Callable[[str], object] | None = None,
         accept_keys: Sequence[str] = (),
+        priority: int | None = None,
     ) -> RegisteredModel:
         """Register a model under a name of this tenant's own, for `search(rerank=NAME)` or as an embedder.
 
         `source` is a folder in Hugging Face layout or a catalogue name; `task` is "cross-encoder" or "embedder". The
         files are copied into the store, and the model is loaded and tried before the name counts; a name that means a
         model already is exchanged without a search that fails. The documents' embedder, registered again after its
-        files were damaged or lost, serves at once. The options are those of `lifecycle.ModelConfig`.
+        files were damaged or lost, serves at once. The options are those of `lifecycle.ModelConfig`;
+        `priority` is the old name of `eviction_rank`.
 
         A folder's model is tried in a confined child process first, with the memory of the quota or the budget and 60
         seconds; what it took there it is charged (`RegisteredModel.trial`). With `compare` its answers are compared
@@ -498,12 +501,15 @@ class Database:
             UnknownModel, InvalidModel, CannotServe, ModelUnavailable: there is no such model, or it can't be served.
             InferenceError, LifecycleError: it can't be loaded, or its answers are no numbers.
         """
+        if priority is not None:
+            warn_of_old("priority", "eviction_rank")
+            eviction_rank = priority
         if load_policy not in list(LoadPolicy):
             raise InvalidInput(f"load_policy {load_policy!r}: use {' or '.join(map(repr, map(str, LoadPolicy)))}")
         config = ModelConfig(
             load_policy=LoadPolicy(load_policy),
             ttl_s=None if ttl_s == math.inf else ttl_s,
-            priority=priority,
+            eviction_rank=eviction_rank,
             pinned=pinned,
             warm_up=warm_up,
             min_residency_s=min_residency_s,

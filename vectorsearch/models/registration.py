@@ -396,9 +396,15 @@ def _in_force(digest: str, rows: Mapping[str, ModelRow]) -> ModelConfig:
 
 
 def _settings(task: Task, source: str | Path, config: ModelConfig) -> dict[str, Any]:
-    return {"task": task, "source": str(source), "config": {**asdict(config), "load_policy": str(config.load_policy)}}
+    return {"task": task, "source": str(source), "config": _stored_config(config)}
+
+
+def _stored_config(config: ModelConfig) -> dict[str, Any]:
+    """Return a config as stores of every release keep it, in which the rank is called `priority`."""
+    values = {**asdict(config), "load_policy": str(config.load_policy)}
+    return {"priority" if name == "eviction_rank" else name: value for name, value in values.items()}
 
 
 def _config(row: ModelRow) -> ModelConfig:
-    stored = dict(row.settings["config"])
+    stored = {"eviction_rank" if n == "priority" else n: value for n, value in row.settings["config"].items()}
     return ModelConfig(**{**stored, "load_policy": LoadPolicy(stored["load_policy"])})

@@ -76,7 +76,7 @@ SCENARIOS = {
         {"A": 1, "B": 1, "C": 1},
         2,
         (("A", 2.0), ("B", 2.0), ("C", 2.0)),
-        configs={"A": ModelConfig(priority=-1, warm_up=False)},
+        configs={"A": ModelConfig(eviction_rank=-1, warm_up=False)},
         again=1,
     ),
     "budget that changes": Scenario(

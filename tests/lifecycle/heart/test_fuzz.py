@@ -66,7 +66,7 @@ class Fuzz:
             load_timeout_s=self.random.choice([120.0, math.inf, self.time() or 1]),
             pinned=self.random.random() < 0.1,
             warm_up=self.random.random() < 0.5,
-            priority=self.random.randint(-1, 1),
+            eviction_rank=self.random.randint(-1, 1),
         )
         ref = self.ref()
         size = self.random.randint(0, 3)

@@ -13,10 +13,10 @@ from lifecycle.heart.policy import Candidate, choose_victims, worth
 
 
 def candidate(
-    number: int, nbytes: int = 1, *, idle: bool = True, priority: int = 0, last_used: float = 0.0
+    number: int, nbytes: int = 1, *, idle: bool = True, eviction_rank: int = 0, last_used: float = 0.0
 ) -> Candidate:
     """Return a candidate; all but its number has a default."""
-    return Candidate(number, nbytes, idle, priority, 0.0, last_used)
+    return Candidate(number, nbytes, idle, eviction_rank, 0.0, last_used)
 
 
 def test_least_recently_used_leaves_first_when_all_are_idle() -> None:
@@ -28,13 +28,13 @@ def test_least_recently_used_leaves_first_when_all_are_idle() -> None:
 
 def test_higher_priority_number_leaves_first_when_priorities_differ() -> None:
     """Priority outweighs recency."""
-    pool = [candidate(1, last_used=1.0), candidate(2, priority=5, last_used=9.0)]
+    pool = [candidate(1, last_used=1.0), candidate(2, eviction_rank=5, last_used=9.0)]
     assert choose_victims(1, pool) == (2,)
 
 
 def test_idle_leaves_before_leased_when_both_could() -> None:
     """A leased model is claimed only for what the idle ones can't give."""
-    pool = [candidate(1, idle=False, last_used=1.0, priority=9), candidate(2, last_used=9.0)]
+    pool = [candidate(1, idle=False, last_used=1.0, eviction_rank=9), candidate(2, last_used=9.0)]
     assert choose_victims(1, pool) == (2,)
     assert choose_victims(2, pool) == (2, 1)
 

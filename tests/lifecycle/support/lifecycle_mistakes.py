@@ -140,7 +140,7 @@ def eviction_ignores_references(patch: pytest.MonkeyPatch) -> None:
 
 def priority_is_not_used(patch: pytest.MonkeyPatch) -> None:
     order = policy.eviction_order
-    patch.setattr(policy, "eviction_order", lambda candidate: order(replace(candidate, priority=0)))
+    patch.setattr(policy, "eviction_order", lambda candidate: order(replace(candidate, eviction_rank=0)))
 
 
 def gate_is_not_counted_again(patch: pytest.MonkeyPatch) -> None:

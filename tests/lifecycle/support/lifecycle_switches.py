@@ -127,7 +127,7 @@ def check_priority() -> None:
     """The model with the higher priority number goes first."""
     b = Bench(2)
     b.add("A", config=COLD)
-    b.add("B", config=ModelConfig(warm_up=False, priority=5))
+    b.add("B", config=ModelConfig(warm_up=False, eviction_rank=5))
     b.add("C")
     for name in "ABC":
         b.clock.now += 1.0

@@ -72,7 +72,7 @@ def test_a_model_stays_registered_when_it_is_forgotten_too_late(store: vs.Databa
         ({"load_policy": ["lazy"]}, "load_policy"),
         ({"pinned": "yes"}, "pinned is 'yes': give True or False"),
         ({"warm_up": 1}, "warm_up is 1: give True or False"),
-        ({"priority": 1.5}, "priority is 1.5"),
+        ({"eviction_rank": 1.5}, "eviction_rank is 1.5"),
         ({"ttl_s": math.nan}, "ttl_s is nan"),
     ],
 )
@@ -101,7 +101,7 @@ def test_a_name_is_unknown_when_it_is_no_name(store: vs.Database, name: Any) -> 
 def test_numbers_are_stored_when_they_are_of_numpy(store: vs.Database, tmp_path: Path) -> None:
     """Sizes and options are numbers of JSON in the store; an endless life is none that ends."""
     store.tenant("acme", quota_nbytes=np.int64(50_000_000), guaranteed_nbytes=np.int32(3))  # type: ignore[arg-type]  # a number all the same
-    options: dict[str, Any] = {"priority": np.int64(2), "min_residency_s": np.float32(0.5), "ttl_s": math.inf}
+    options: dict[str, Any] = {"eviction_rank": np.int64(2), "min_residency_s": np.float32(0.5), "ttl_s": math.inf}
     store.register_model("own", write_model(tmp_path / "model", 1), "cross-encoder", **options)
     registry = Registry(tmp_path / "db")
     numbers = {"quota_nbytes": 50_000_000, "guaranteed_nbytes": 3}

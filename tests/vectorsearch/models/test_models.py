@@ -111,7 +111,7 @@ def test_cross_encoder_of_ones_own_falls_back_within_its_own_budget(monkeypatch:
 def test_only_the_first_backend_loads_eagerly(monkeypatch: pytest.MonkeyPatch, manager: ModelManager) -> None:
     """A tenant's eager, pinned model is loaded and pinned where it is used, and not on what it may fall back to."""
     only(monkeypatch, fake("one"), fake("two"))
-    eager = ModelConfig(load_policy=LoadPolicy.EAGER, pinned=True, priority=3)
+    eager = ModelConfig(load_policy=LoadPolicy.EAGER, pinned=True, eviction_rank=3)
     chain = text_chain(manager, EMBEDDER, ["one", "two"], tenant="acme", config=eager)
     assert [str(ref) for ref in chain.refs] == ["acme/test-embedder", "acme/test-embedder+two"]
     assert manager.key_of(chain.refs[1]).backend == "two"

@@ -171,13 +171,13 @@ def test_one_config_is_in_force_when_two_names_mean_one_model(
 ) -> None:
     """It is what protects most of what the names ask for; a name that goes, or fails, takes its part along."""
     store.register_model("one", DEFAULT_RERANKER, "cross-encoder", pinned=True)
-    store.register_model("two", DEFAULT_RERANKER, "cross-encoder", priority=5)
+    store.register_model("two", DEFAULT_RERANKER, "cross-encoder", eviction_rank=5)
     manager = store._models.manager
 
     def in_force() -> tuple[str, bool, int]:
         (ref,) = manager.registered()
         config = manager._names.configs[ref]
-        return ref.name, config.pinned, config.priority
+        return ref.name, config.pinned, config.eviction_rank
 
     assert in_force()[1:] == (True, 0)
     store.unregister_model("two")
@@ -186,7 +186,7 @@ def test_one_config_is_in_force_when_two_names_mean_one_model(
         "vectorsearch.models.registration.Registration._try", lambda *_: (_ for _ in ()).throw(OSError("x"))
     )
     with pytest.raises(OSError, match="x"):
-        store.register_model("one", DEFAULT_RERANKER, "cross-encoder", priority=7)
+        store.register_model("one", DEFAULT_RERANKER, "cross-encoder", eviction_rank=7)
     assert in_force() == ("one", True, 0)
     assert store.registered_models()[0].config.pinned
 

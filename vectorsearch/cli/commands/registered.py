@@ -59,7 +59,8 @@ def register(
     ttl: Annotated[
         float | None, typer.Option(help="Unload it when it was idle for so long; by default never.", min=0, metavar="S")
     ] = None,
-    priority: Annotated[int, typer.Option(help="The higher number leaves memory first.", metavar="N")] = 0,
+    eviction_rank: Annotated[int, typer.Option(help="The higher number leaves memory first.", metavar="N")] = 0,
+    priority: Annotated[int | None, typer.Option(hidden=True)] = None,
     load_policy: Annotated[
         str, typer.Option(help="lazy: load it on its first use; eager: when the database is opened.", metavar="NAME")
     ] = LoadPolicy.LAZY,
@@ -75,6 +76,8 @@ def register(
     as_json: output.Json = False,
 ) -> None:
     """Copy, try and register."""
+    if priority is not None:
+        output.print_warning("--priority is now --eviction-rank: the old name goes with the next release")
     one_of(list(TASKS), task, option="--task")
     one_of(list(LoadPolicy), load_policy, option="--load-policy")
     with open_existing(db, tenant=tenant, writing=True) as database:
@@ -86,7 +89,7 @@ def register(
             source,
             task,
             ttl_s=ttl,
-            priority=priority,
+            eviction_rank=eviction_rank if priority is None else priority,
             load_policy=load_policy,
             warm_up=not no_warm_up,
             pinned=pinned,
@@ -162,7 +165,8 @@ def _only_one(models: tuple[RegisteredModel, ...], name: str, tenant: str | None
 
 
 def _facts(model: RegisteredModel) -> dict[str, Any]:
-    return {**asdict(model), "config": {**asdict(model.config), "load_policy": str(model.config.load_policy)}}
+    config = {**asdict(model.config), "load_policy": str(model.config.load_policy)}
+    return {**asdict(model), "config": {**config, "priority": config["eviction_rank"]}}  # its old name, for one release
 
 
 def _print_facts(model: RegisteredModel) -> None:
