@@ -339,7 +339,7 @@ _HOMES = {
     "ModelRef": "lifecycle.config",
     "ModelRow": "vectorsearch.collection.storage.registry",
     "ModelSpec": "backends.base",
-    "ModelState": "vectorsearch.models.model_state",
+    "ModelState": "vectorsearch.models.resolving.model_state",
     "ModelStatus": "lifecycle.snapshot",
     "ModelUnavailable": "vectorsearch.errors",
     "NewerFormat": "vectorsearch.errors",

@@ -14,10 +14,13 @@ from tests.vectorsearch.biased_models import BiasedBackend, write_model
 from vectorsearch.collection.storage.disk import manifest
 from vectorsearch.collection.storage.sqlite.schema import FILE_NAME
 from vectorsearch.errors import VectorSearchError
+from vectorsearch.models.model_files import ModelFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from vectorsearch.collection.storage.registry import Registry
 
 HARMS = ("older", "other", "cut", "emptied", "deleted", "flipped")
 TENANTS = ("", "acme", "globex")
@@ -188,6 +191,23 @@ def test_nothing_is_deleted_when_documents_and_registry_are_both_of_before(state
     with open_store(tmp_path / "db") as db:
         (told,) = [fault.message for fault in db.verify().faults if fault.part == "models"]
     assert "is no registered model's: register it from there, or remove the folder" in told
+
+
+def test_the_check_notices_when_models_without_rows_are_removed(
+    states: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A positive control of pairs: each of the two alone is refused, both together open, and a model would be gone."""
+
+    def remove_unowned(self: ModelFiles, registry: Registry) -> None:
+        for name in self.unowned(registry.models()):
+            shutil.rmtree(self.path_of(name))
+
+    monkeypatch.setattr(ModelFiles, "sweep", remove_unowned)
+    pair = [(FILE_NAME, "older"), ("registry.sqlite", "older")]
+    for one in pair:
+        _try(states, tmp_path / "tried", [one])
+    with pytest.raises(AssertionError):
+        _try(states, tmp_path / "tried", pair)
 
 
 @pytest.mark.deep

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import sqlite3
+import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -12,8 +14,9 @@ import numpy as np
 import pytest
 
 from vectorsearch.collection.collection import Collection, CollectionSettings
-from vectorsearch.collection.storage import soundness as upkeep
+from vectorsearch.collection.storage.disk.lock import LOCK_NAME
 from vectorsearch.collection.storage.errors import DamagedDatabase
+from vectorsearch.collection.storage.sqlite import own_log
 from vectorsearch.collection.storage.sqlite.schema import FILE_NAME
 from vectorsearch.types import Document
 
@@ -82,7 +85,7 @@ def strays(moments: Moments, folder: Path) -> tuple[list[str], int]:
         shutil.copy(file / FILE_NAME, folder / FILE_NAME)
         shutil.copy(log / LOG, folder / LOG)
         try:
-            with Collection.open(folder, SETTINGS) as collection:
+            with Collection.open(folder, SETTINGS, durable=False) as collection:
                 answered += 1
                 stored = content(collection)
                 if (log / LOG).stat().st_size and stored != moments[log]:
@@ -101,12 +104,51 @@ def test_a_log_is_folded_in_beside_its_own_file_alone(moments: Moments, tmp_path
     assert answered > len(moments)
 
 
+def test_a_reader_compares_stamps_when_the_lock_names_a_process_that_lives(moments: Moments, tmp_path: Path) -> None:
+    """D1: a number in the lock may be another process's by now; beside one that writes, a reader opens as it did."""
+    own, other = (next(copy for copy in moments if copy.name == name) for name in ("2-1", "4-1"))
+    for log in (own, other):
+        folder = tmp_path / log.name
+        folder.mkdir()
+        shutil.copy(own / FILE_NAME, folder / FILE_NAME)
+        shutil.copy(log / LOG, folder / LOG)
+        (folder / LOCK_NAME).write_text(f" {os.getpid()}\n", encoding="ascii")
+    with Collection.open(tmp_path / own.name, SETTINGS, read_only=True) as collection:
+        assert content(collection) == moments[own]
+    with pytest.raises(DamagedDatabase, match="it began upon another copy of the file"):
+        Collection.open(tmp_path / other.name, SETTINGS, read_only=True)
+
+
+def test_readers_open_when_a_writer_begins_its_log_anew_all_the_time(tmp_path: Path) -> None:
+    """Beside a writer whose log is emptied or begun anew at every change, no reader is refused."""
+    with Collection.open(tmp_path / "db", SETTINGS) as collection:
+        writer, done = collection.store._writer, threading.Event()
+        assert writer is not None
+        writer.execute("PRAGMA wal_autocheckpoint = 1")
+
+        def write() -> None:
+            number = 0
+            while not done.is_set():
+                number += 1
+                collection.write([Document(f"d{number % 5}", "apple")], on_conflict="replace")
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        try:
+            for _ in range(40):
+                Collection.open(tmp_path / "db", SETTINGS, read_only=True).close()
+        finally:
+            done.set()
+            writing.join()
+
+
 def test_the_check_notices_when_stamps_are_not_compared(
     moments: Moments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A positive control: pages that fit together, and as many documents as are counted, are not enough."""
-    monkeypatch.setattr(upkeep, "stray_log", lambda *_: "")
-    assert strays(moments, tmp_path / "db")[0]
+    monkeypatch.setattr(own_log, "stray_log", lambda *_: "")
+    some = {copy: held for copy, held in moments.items() if copy.name[0] in "15"}
+    assert strays(some, tmp_path / "db")[0]
 
 
 def test_a_change_that_begins_the_log_anew_is_noted_at_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import sys
 import zipfile
@@ -72,15 +73,49 @@ def _zipped(folder: Path) -> None:
                     array.write(bytes(MIB))
 
 
-def _terabytes(folder: Path) -> None:
+def _external(folder: Path, **where: str) -> None:
+    """Let a graph have its table elsewhere."""
     model = onnx.load(folder / "model.onnx")
     table = next(tensor for tensor in model.graph.initializer if tensor.name == "table")
     table.ClearField("raw_data")
     table.data_location = onnx.TensorProto.EXTERNAL
-    table.external_data.add(key="location", value="table.bin")
+    for key, value in ({"location": "table.bin"} | where).items():
+        table.external_data.add(key=key, value=value)
     (folder / "model.onnx").write_bytes(model.SerializeToString())
+
+
+def _terabytes(folder: Path) -> None:
+    _external(folder)
     with (folder / "table.bin").open("wb") as file:
         file.truncate(1 << 42)
+
+
+def _outside(folder: Path) -> None:
+    _external(folder, location="../../../../etc/passwd")
+
+
+def _device(folder: Path) -> None:
+    _external(folder, location="/dev/zero")
+
+
+def _linked(folder: Path) -> None:
+    _external(folder)
+    (folder / "table.bin").symlink_to("/dev/zero")
+
+
+def _piped(folder: Path) -> None:
+    _external(folder)
+    os.mkfifo(folder / "table.bin")
+
+
+def _longer(folder: Path) -> None:
+    _external(folder, length=str(1 << 40))
+    (folder / "table.bin").write_bytes(bytes(320))
+
+
+def _before(folder: Path) -> None:
+    _external(folder, offset="-5", length="320")
+    (folder / "table.bin").write_bytes(bytes(320))
 
 
 def _terabytes_beside(folder: Path) -> None:
@@ -99,6 +134,12 @@ def _terabytes_beside(folder: Path) -> None:
         (_many_tensors, r"\(100000 in all\): a table is named"),
         (_zipped, "took more than 160 MiB of memory"),
         (_terabytes, "has 4194304 MiB, and a model may take 160 MiB"),
+        (_outside, "keeps weights in .*passwd', which is not a file beside it"),
+        (_device, "keeps weights in '/dev/zero', which is not a file beside it"),
+        (_linked, "keeps weights in 'table.bin', which is not a file beside it"),
+        (_piped, "keeps weights in 'table.bin', which is not a file beside it"),
+        (_longer, "ONNX Runtime can't load"),
+        (_before, "ONNX Runtime can't load"),
         (_terabytes_beside, "has 4194304 MiB, and a model may take 160 MiB"),
     ],
 )

@@ -21,6 +21,7 @@ COLUMNS = ("stamp", "log_after", "log_from")  # of `state`: of this change; of w
 WITH_STAMPS = 5  # the format since which there are stamps
 _HEADER_NBYTES = 32  # of a log; it has another number each time that the log begins anew
 _BITS = 48
+_TRIES = 3
 
 
 def header_of(log: Path) -> bytes:
@@ -57,13 +58,19 @@ def stamp_copy(conn: sqlite3.Connection) -> None:
 def stray_log(conn: sqlite3.Connection, connect_alone: Callable[[], sqlite3.Connection]) -> str:
     """Return how the log that `conn` sees isn't of the file as it lies there, "" if it is, or is of an earlier format.
 
-    `connect_alone()` opens the file without its log.
+    `connect_alone()` opens the file without its log. Another process may write meanwhile.
     """
-    if conn.execute("PRAGMA user_version").fetchone()[0] < WITH_STAMPS:
+    if any(_fits(conn, connect_alone) for _ in range(_TRIES)):  # the log may begin anew between the two looks
         return ""
-    stamp, log_after, log_from = conn.execute("SELECT stamp, log_after, log_from FROM state").fetchone()
+    return "it began upon another copy of the file"
+
+
+def _fits(conn: sqlite3.Connection, connect_alone: Callable[[], sqlite3.Connection]) -> bool:
     with closing(connect_alone()) as alone:
         if alone.execute("PRAGMA user_version").fetchone()[0] < WITH_STAMPS:  # what upgrades it is in the log
-            return ""
+            return True
         (found,) = alone.execute("SELECT stamp FROM state").fetchone()
-    return "" if found == log_after or log_from <= found <= stamp else "it began upon another copy of the file"
+    if conn.execute("PRAGMA user_version").fetchone()[0] < WITH_STAMPS:
+        return True
+    stamp, log_after, log_from = conn.execute("SELECT stamp, log_after, log_from FROM state").fetchone()
+    return bool(found == log_after or log_from <= found <= stamp)

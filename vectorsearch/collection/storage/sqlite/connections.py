@@ -201,8 +201,7 @@ class Connections:
 
     def _open(self, *, durable: bool) -> None:
         if self.read_only:
-            if not holder_lives(self.folder):  # else the log is being written
-                require_own_log(self.folder)
+            require_own_log(self.folder, is_written=holder_lives(self.folder))
             self._place.remember(with_log=False)  # which comes and goes with the writers
             with self._pool.connection() as conn:
                 check_connection(conn, self.folder)

@@ -19,8 +19,10 @@ SELECT max(coalesce((SELECT max(row) FROM documents), 0), coalesce((SELECT max(s
 """
 
 
-def require_own_log(folder: Path) -> None:
+def require_own_log(folder: Path, *, is_written: bool = False) -> None:
     """Insist that a log that a killed process has left belongs to the file beside it, before it is folded in.
+
+    Where another process seems to write to it, only stamps are compared: reading all takes its time.
 
     SQLite folds in whatever lies there; `log_stamp` tells a log of another moment or file. In earlier formats, and
     where one of the two is damaged, pages don't fit together, or there aren't as many documents as are counted.
@@ -33,12 +35,13 @@ def require_own_log(folder: Path) -> None:
         return
     with closing(connect(folder, read_only=True)) as conn:  # which folds nothing in
         try:
-            conn.execute("BEGIN")
             if conn.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
                 return
-            stray = stray_log(conn, lambda: connect_alone(folder))
-            pages = stray or conn.execute("PRAGMA integrity_check(1)").fetchone()[0]
-            wrong = [pages] if pages != "ok" else list(wrong_numbers(conn))
+            wrong = list(filter(None, [stray_log(conn, lambda: connect_alone(folder))]))
+            if not wrong and not is_written:
+                conn.execute("BEGIN")
+                pages = conn.execute("PRAGMA integrity_check(1)").fetchone()[0]
+                wrong = [pages] if pages != "ok" else list(wrong_numbers(conn))
         except sqlite3.DatabaseError as exc:
             wrong = [str(exc)]
     if wrong:
