@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("_quiet")]  # runtimes warn, and draw bars
-README = Path(__file__).parents[2] / "backends" / "README.md"
+README = Path(__file__).parents[2] / "backends" / "folders" / "README.md"
 TASKS = {"embedder": False, "cross-encoder": True}
 # One of each family: counted from padding on, relative positions, read at the last token, both directions by request.
 USUAL = [
@@ -74,4 +74,4 @@ def test_answers_are_the_references_when_every_architecture_is_tried(name: str, 
         (tmp_path / task).mkdir()
         cells.append(", ".join(examine(name, tmp_path / task, classify=classify)))
     found = f"| {name} | {' | '.join(cells)} |"
-    assert found == readme_row(name), f"the row of backends/README.md should be {found}"
+    assert found == readme_row(name), f"the row of backends/folders/README.md should be {found}"

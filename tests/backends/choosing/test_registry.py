@@ -160,7 +160,7 @@ def test_table_in_the_readme_is_true_when_a_backend_is_changed() -> None:
 def test_no_runtime_is_imported_when_backends_are_listed() -> None:
     """Listing and selecting load no runtime."""
     code = (
-        "import sys; from backends.catalogue.catalogue import catalogue; from backends.choosing import registry\n"
+        "import sys; from backends.catalogue import catalogue; from backends.choosing import registry\n"
         "from backends.running import text_model; registry.available()\n"
         "registry.select(catalogue.resolve('bge-small-en-v1.5-int8'))\n"
         "print([m for m in ('onnxruntime', 'onnx', 'tokenizers', 'huggingface_hub') if m in sys.modules])"

@@ -236,7 +236,7 @@ def test_nothing_is_printed_when_a_program_is_built(make_folder: Callable[..., P
     """Neither coremltools' warnings about Linux nor its progress bars reach the user's terminal."""
     folder = make_folder()
     code = (
-        "import sys, pathlib; from backends.catalogue.catalogue import catalogue\n"
+        "import sys, pathlib; from backends.catalogue import catalogue\n"
         "from backends.engines.coreml_backend import build_package\n"
         f"build_package(catalogue.resolve(pathlib.Path({str(folder)!r})), 1, 8)"
     )

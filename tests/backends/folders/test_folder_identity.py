@@ -197,7 +197,7 @@ def test_known_keys_hold_those_of_every_served_architecture() -> None:
 
 def test_readme_tells_the_table_when_a_key_is_changed() -> None:
     """What is served is documented by the table itself."""
-    text = (Path(folder_keys.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    text = Path(folder_keys.__file__).with_name("README.md").read_text(encoding="utf-8")
     assert text.partition("<!-- folder_keys.told() -->\n")[2].partition("\n<!-- end -->")[0] == folder_keys.told()
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PACKAGE = Path(lifecycle.__file__).parent
 TESTS = Path(__file__).parents[2]
 INVARIANTS = "| invariant | tested by, beside the walk | mistakes that are noticed | by |"
-README = (PACKAGE / "README.md").read_text(encoding="utf-8")
+README = (TESTS / "lifecycle" / "README.md").read_text(encoding="utf-8")
 CASES = {  # of public reports, by the design's numbers
     1, 2, 4, 6, 7, 9, 11, 12, 13, 15, 16, 17, 19, 21, 22, 23, 25, 27,
     29, 30, 33, 34, 35, 36, 38, 39, 41, 42, 44, 45, 47, 48, 49, 50, 51, 53,
