@@ -94,8 +94,16 @@ app = typer.Typer(
     help="Embeddable hybrid search: BM25 and dense vectors, fused, and reranked by models under one memory budget.",
     epilog="Exit codes: 0 all was done, 1 something failed, is missing or left out, 2 wrong usage, 130 interrupted.",
 )
-for _name, (_, _summary) in _COMMANDS.items():
-    app.command(_name, help=_summary)(_stand_in)
+_GROUPS = {
+    "Search": ("demo", "index", "search", "rerank"),
+    "Models": ("models", "reindex", "train-reranker", "distil-reranker", "top", "doctor"),
+    "Tenants": ("tenants",),
+    "Evaluate": ("evaluate", "compare", "tune", "collections"),
+    "Keep": ("info", "verify", "repair", "compact", "snapshot"),
+}
+for _group, _names in _GROUPS.items():
+    for _name in _names:
+        app.command(_name, help=_COMMANDS[_name][1], rich_help_panel=_group)(_stand_in)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 -- typer calls it so

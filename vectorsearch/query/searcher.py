@@ -257,7 +257,8 @@ class Searcher:
             rows = self._collection.count_where(request.filter)
             filtered = FilterState(rows, documents, tuple(self._collection.unknown_fields(request.filter)))
             dense_kind = str(self._collection.upkeep.dense.info().get("kind", dense_kind))
-        model = self._costs.of(self._models.state(embedder), embedder) if embedder else None
+        asks = embedder is not None and request.mode != "lexical"  # words alone need no model, whatever state it is in
+        model = self._costs.of(self._models.state(embedder), embedder) if embedder and asks else None
         return PlanState(
             documents=documents,
             embedder=model,

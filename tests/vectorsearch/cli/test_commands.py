@@ -185,3 +185,10 @@ def test_one_line_is_told_when_stdout_is_full(spawn: Callable, db: Path) -> None
     done = spawn("search", "file", "--db", db, "--json", setup=setup)
     assert done.exit_code == 1
     assert "No space left" in done.stderr.splitlines()[0]
+
+
+def test_every_command_is_in_a_group_of_the_help() -> None:
+    """Search, Models, Tenants, Evaluate, Keep: whoever looks for a command finds it beside its like."""
+    from vectorsearch.cli import _COMMANDS, _GROUPS  # noqa: PLC0415  (what the help is made of)
+
+    assert sorted(name for names in _GROUPS.values() for name in names) == sorted(_COMMANDS)
