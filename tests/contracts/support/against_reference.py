@@ -89,7 +89,7 @@ def compare(folder: Path, graph: Path, *, classify: bool, bfloat16: bool = True)
         return tuple(served)
     (graph / "model.safetensors").unlink()
     of_graph = catalogue.resolve(graph)
-    for backend in ("onnx", "jax:float32", "numpy:float32"):
+    for backend in ("onnx", "jax:float32", "numpy:float32", "openvino:float32"):
         answer = registry.get(backend).can_serve(of_graph)
         if answer:
             check(of_graph, backend, expected, texts)
