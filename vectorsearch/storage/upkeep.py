@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vectorsearch.storage.errors import DamagedDatabase
 from vectorsearch.storage.log_stamp import stamp_copy, stray_log
 from vectorsearch.storage.mending import stored_documents, wrong_vectors
-from vectorsearch.storage.schema import FILE_NAME, connect, connect_alone
+from vectorsearch.storage.schema import FILE_NAME, connect, connect_alone, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,7 +100,7 @@ def copy_documents(store: Store, folder: Path) -> None:
     """
     with store.reading() as conn:
         conn.execute("VACUUM INTO ?", (str(folder / FILE_NAME),))
-    with closing(connect(folder, read_only=False)) as copy:
+    with translated(folder), closing(connect(folder, read_only=False)) as copy:
         stamp_copy(copy)
 
 
