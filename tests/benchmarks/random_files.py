@@ -189,31 +189,32 @@ class Mixture:
         source = self.rng.choice(self.rng.choice(self.stores).moments)
         names = in_order({*files(self.folder), *files(source)})
         name = self.rng.choice([n for n in names if n.endswith((".sqlite", "-wal", "-shm"))] * 2 + names)
-        path = self.folder / name
         if how == "folder":
-            kinds = ("dense", "lexical", "tenants/acme", "tenants/globex", "models", "tenants/acme/dense")
-            name = self.rng.choice([k for k in kinds if (source / k).is_dir()] or ["."])
-            if name == ".":
-                return
+            self._put_folder(source)
+        elif how == "tenant":
+            self._put_tenants()
+        elif how == "other" and (source / name).exists():
+            self._put(source / name, name, f"{name} of {source.name}")
+        elif how == "other":
+            self._gone(self.folder / name, name)
+        elif (self.folder / name).exists():
+            self._spoil(self.folder / name, name, how)
+
+    def _put_folder(self, source: Path) -> None:
+        kinds = ("dense", "lexical", "tenants/acme", "tenants/globex", "models", "tenants/acme/dense")
+        there = [kind for kind in kinds if (source / kind).is_dir()]
+        if there:
+            name = self.rng.choice(there)
             shutil.rmtree(self.folder / name, ignore_errors=True)
             shutil.copytree(source / name, self.folder / name)
             self.done.append(f"{name}/ of {source.name}")
-            return
-        if how == "tenant":
-            one, two = self.rng.sample(("tenants/acme", "tenants/globex"), 2)
-            names = [n for n in files(self.folder) if n.startswith(one)]
-            if not names:
-                return
+
+    def _put_tenants(self) -> None:
+        """Put one tenant's file in the place of another's."""
+        one, two = self.rng.sample(("tenants/acme", "tenants/globex"), 2)
+        if names := [name for name in files(self.folder) if name.startswith(one)]:
             name = self.rng.choice(names)
             self._put(self.folder / name, two + name.removeprefix(one), f"{name} of here")
-            return
-        if how == "other":
-            if (source / name).exists():
-                self._put(source / name, name, f"{name} of {source.name}")
-            else:
-                self._gone(path, name)
-        elif path.exists():
-            self._spoil(path, name, how)
 
     def _spoil(self, path: Path, name: str, how: str) -> None:
         before = path.read_bytes()
@@ -367,12 +368,8 @@ def run(at: Path, seed: int, moments: int, goes_on: Callable[[int], bool]) -> tu
         try:
             checker.run()
         except Exception as exc:  # noqa: BLE001 -- whatever it is, it is a fault of ours
-            checker.wrong.append(f"{type(exc).__name__}: {exc}")
-            if "--trace" in sys.argv:
-                traceback.print_exc()
+            checker.wrong.append("".join(traceback.format_exception(exc)))
         wrong += [f"trial {number} ({'; '.join(mixture.done)}): {what}" for what in checker.wrong]
-        if checker.wrong and "--trace" in sys.argv:
-            print(wrong[-len(checker.wrong) :], flush=True)
         seen += checker.seen
         shutil.rmtree(mixture.folder)
         number += 1
@@ -385,7 +382,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--moments", type=int, default=8)
-    parser.add_argument("--trace", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     end = time.monotonic() + options.seconds

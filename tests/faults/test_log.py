@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from vectorsearch.collection.collection import Collection, CollectionSettings
+from vectorsearch.collection.storage.disk import log_stamp
 from vectorsearch.collection.storage.disk.lock import LOCK_NAME
 from vectorsearch.collection.storage.errors import DamagedDatabase
-from vectorsearch.collection.storage.sqlite import own_log
+from vectorsearch.collection.storage.sqlite import connections, own_log
 from vectorsearch.collection.storage.sqlite.schema import FILE_NAME
 from vectorsearch.types import Document
 
@@ -166,3 +167,24 @@ def test_a_change_that_begins_the_log_anew_is_noted_at_once(tmp_path: Path) -> N
             assert stamp == log_after or log_from <= stamp <= now
             seen.add(log_after)
     assert len(seen) > 2
+
+
+def test_writing_goes_on_when_the_log_could_not_be_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full just after a commit costs no acknowledged document, and leaves no transaction open."""
+    failed = []
+
+    def no_room(conn: sqlite3.Connection) -> None:
+        with log_stamp._changing(conn):
+            failed.append(conn)
+            raise sqlite3.OperationalError("database or disk is full")
+
+    with Collection.open(tmp_path / "db", SETTINGS) as collection:
+        writer = collection.store._writer
+        assert writer is not None
+        writer.execute("PRAGMA wal_autocheckpoint = 1")
+        monkeypatch.setattr(connections, "note_beginning", no_room)
+        for number in range(6):
+            assert collection.write([Document(f"d{number}", "apple")]) == 1
+        assert failed
+        assert not writer.in_transaction
+        assert collection.count() == 6

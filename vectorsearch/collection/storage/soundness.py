@@ -10,7 +10,7 @@ from vectorsearch.collection.storage.disk.log_stamp import stamp_copy
 from vectorsearch.collection.storage.errors import DamagedDatabase
 from vectorsearch.collection.storage.mending import stored_documents, wrong_vectors
 from vectorsearch.collection.storage.sqlite.own_log import wrong_numbers
-from vectorsearch.collection.storage.sqlite.schema import FILE_NAME, connect
+from vectorsearch.collection.storage.sqlite.schema import FILE_NAME, connect, translated
 
 if TYPE_CHECKING:
     import sqlite3
@@ -69,7 +69,7 @@ def copy_documents(store: Connections, folder: Path) -> None:
     """
     with store.reading() as conn:
         conn.execute("VACUUM INTO ?", (str(folder / FILE_NAME),))
-    with closing(connect(folder, read_only=False)) as copy:
+    with translated(folder), closing(connect(folder, read_only=False)) as copy:
         stamp_copy(copy)
 
 

@@ -9,12 +9,12 @@ it. Where a log begins, stamps count on from a random number, so copies that wen
 from __future__ import annotations
 
 import secrets
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 COLUMNS = ("stamp", "log_after", "log_from")  # of `state`: of this change; of what the log began upon; of its first one
@@ -44,9 +44,26 @@ def stamp_change(conn: sqlite3.Connection, *, begins: bool) -> None:
 
 def note_beginning(conn: sqlite3.Connection) -> None:
     """Note, in a change of its own, that SQLite began the log anew with the last one, as it does when it likes."""
+    with _changing(conn):
+        conn.execute("UPDATE state SET log_after = stamp - 1, log_from = stamp, stamp = stamp + 1")
+
+
+def note_other_pages(conn: sqlite3.Connection, *, begins: bool) -> None:
+    """Give a change of its own its stamp, before all pages are written anew with the same content."""
+    with _changing(conn):
+        stamp_change(conn, begins=begins)
+
+
+@contextmanager
+def _changing(conn: sqlite3.Connection) -> Iterator[None]:
     conn.execute("BEGIN IMMEDIATE")
-    conn.execute("UPDATE state SET log_after = stamp - 1, log_from = stamp, stamp = stamp + 1")
-    conn.execute("COMMIT")
+    try:
+        yield
+        conn.execute("COMMIT")
+    except BaseException:
+        if conn.in_transaction:
+            conn.execute("ROLLBACK")
+        raise
 
 
 def stamp_copy(conn: sqlite3.Connection) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from vectorsearch.collection.storage.disk import failpoints, lineage
 from vectorsearch.collection.storage.disk.lock import WriterLock, holder_lives
-from vectorsearch.collection.storage.disk.log_stamp import header_of, note_beginning, stamp_change
+from vectorsearch.collection.storage.disk.log_stamp import header_of, note_beginning, note_other_pages, stamp_change
 from vectorsearch.collection.storage.disk.whereabouts import Place
 from vectorsearch.collection.storage.errors import DamagedDatabase, DatabaseClosed, DatabaseLocked, ReadOnlyDatabase
 from vectorsearch.collection.storage.sqlite.own_log import require_own_log
@@ -152,9 +152,7 @@ class Connections:
         with self._write_lock, translated(self.folder):
             if self._writer is not None:
                 empty_log(self._writer, self.folder)
-                self._writer.execute("BEGIN IMMEDIATE")
-                stamp_change(self._writer, begins=not header_of(self._log))  # its pages are others from here on
-                self._writer.execute("COMMIT")
+                note_other_pages(self._writer, begins=not header_of(self._log))
                 self._writer.execute("VACUUM")
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 self._note_pages()
