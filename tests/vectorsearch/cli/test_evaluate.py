@@ -11,7 +11,7 @@ from backends.choosing import registry
 from backends.engines.fake_backend import FakeBackend
 from vectorsearch.cli.commands import evaluate
 from vectorsearch.cli.commands.evaluate import choose_systems
-from vectorsearch.evaluation import answers
+from vectorsearch.evaluation import asking
 from vectorsearch.evaluation.systems import System
 
 from .conftest import ROWS
@@ -55,7 +55,7 @@ def test_nothing_is_done_twice_when_run_again(run: Callable, collection: Path, m
     first = run(*arguments).json
     monkeypatch.setattr(evaluate, "index_with_progress", lambda *_, **__: pytest.fail("indexed again"))
     assert run(*arguments, "--no-cache").json["systems"][0]["metrics"] == first["systems"][0]["metrics"]
-    monkeypatch.setattr(answers, "_timed", lambda *_: pytest.fail("asked again"))
+    monkeypatch.setattr(asking, "_timed", lambda *_: pytest.fail("asked again"))
     second = run(*arguments).json
     assert second["systems"][0]["cached"] is True
     assert second["systems"][0]["metrics"] == first["systems"][0]["metrics"]
