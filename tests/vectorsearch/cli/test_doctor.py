@@ -103,7 +103,7 @@ def test_only_what_searching_needs_is_missed_when_nothing_is_installed(monkeypat
     requirements = [f"{each}; extra == '{name}'" for name in extras for each in extras[name]]
     monkeypatch.setattr(metadata, "requires", lambda _: requirements)
     monkeypatch.setattr(doctor, "_version", lambda _: None)
-    needed = {"jax", "torch", "eval", "metrics"} | ({"coreml"} if sys.platform == "darwin" else set())
+    needed = {"jax", "torch", "openvino", "eval", "metrics"} | ({"coreml"} if sys.platform == "darwin" else set())
     assert doctor.examine().missing.keys() == needed
 
 
