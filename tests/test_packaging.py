@@ -50,7 +50,9 @@ def test_import_fails_clearly_when_a_sibling_is_somebody_elses(tmp_path: Path) -
 
 def test_wheel_is_told_of_every_package() -> None:
     """What pyproject.toml includes is every folder that holds Python, each a package, under four top-level names."""
-    include = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    assert {name: list(options) for name, options in packages.items()} == {"find": ["include"]}
+    include = packages["find"]["include"]
     found = {".".join(path.parent.relative_to(ROOT).parts) for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
     assert set(PackageFinder.find(str(ROOT), include=include)) == found
     assert {name.split(".")[0] for name in found} == set(PACKAGES)
