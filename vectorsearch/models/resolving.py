@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from backends.base import ModelSpec
 from backends.catalogue import catalogue
@@ -17,7 +17,6 @@ from backends.errors import (
     MissingExtra,
     ModelUnavailable,
     UnknownModel,
-    VectorSearchError,
 )
 from backends.running.text_model import TextLoader
 from lifecycle import ModelRef
@@ -39,14 +38,6 @@ if TYPE_CHECKING:
     from backends.choosing.health import BackendHealth
     from backends.choosing.selection import Choice, Workload
     from lifecycle import Chain, ModelConfig, ModelManager
-
-
-class _Degradable(Protocol):
-    @property
-    def degraded(self) -> tuple[str, ...]: ...
-
-
-R = TypeVar("R", bound=_Degradable)
 
 
 class Models:
@@ -78,18 +69,10 @@ class Models:
         """Look names up by `find` before the catalogue; `names` are those that it knows."""
         self._find_registered, self._registered_names = find, names
 
-    def steadily(self, work: Callable[[], R]) -> R:
-        """Return `work()`, done again if it suffered from a registered model being exchanged or forgotten under it."""
-        while True:
-            begun = self._changes
-            try:
-                result = work()
-            except VectorSearchError:
-                if begun == self._changes:
-                    raise
-            else:
-                if begun == self._changes or not result.degraded:
-                    return result
+    @property
+    def changes(self) -> int:
+        """Return a number that is another once a registered model was exchanged or forgotten."""
+        return self._changes
 
     def resolve(self, model: str | Path | ModelSpec, task: Task) -> ModelSpec:
         """Return the spec of a catalogue name, a folder, or a spec, checked for its task; downloads nothing.

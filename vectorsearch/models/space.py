@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from backends.base import ModelSpec
 from backends.catalogue.catalogue import is_same_model
-from backends.errors import ModelUnavailable, VectorSearchError
+from backends.errors import ModelUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -96,20 +96,16 @@ class EmbeddingSpace:
                 self._embedder = model
                 self._exchanges += 2  # searches under way are done again with it
 
-    def steadily(self, work: Callable[[ModelSpec | None], T]) -> T:
-        """Return `work(embedder)`, done again if the embedder was exchanged under it; its own errors are raised."""
-        while True:
-            with self._settled:
-                self._settled.wait_for(lambda: self._exchanges % 2 == 0)
-                begun, embedder = self._exchanges, self._embedder
-            try:
-                result = work(embedder)
-            except VectorSearchError:
-                if begun == self._exchanges:
-                    raise
-                continue
-            if begun == self._exchanges:
-                return result
+    def settled(self) -> tuple[int, ModelSpec | None]:
+        """Return the embedder, and a number that is another once it was exchanged; waits while it is exchanged."""
+        with self._settled:
+            self._settled.wait_for(lambda: self._exchanges % 2 == 0)
+            return self._exchanges, self._embedder
+
+    @property
+    def exchanges(self) -> int:
+        """Return that number as it is now."""
+        return self._exchanges
 
     @contextmanager
     def exchange(self, embedder: ModelSpec, is_done: Callable[[], bool]) -> Iterator[None]:

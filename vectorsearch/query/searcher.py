@@ -28,6 +28,7 @@ from vectorsearch.query.planning.planner import plan_search
 from vectorsearch.query.planning.request import SearchRequest, check_request
 from vectorsearch.query.planning.states import FilterState, PlanState
 from vectorsearch.query.results import ModelLoad
+from vectorsearch.query.steady import steadily
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,15 +95,13 @@ class Searcher:
             EmptyQuery, UnknownMode, UnknownModel, DimensionMismatch, InvalidInput: an argument can't be used.
             VectorSearchError: a stage failed that the search can't go without.
         """
-        return self._space.steadily(lambda embedder: self._search(query, options, embedder, counted=counted))
+        found = steadily(
+            self._space, self._models, lambda model: [self._search(query, options, model, counted=counted)]
+        )
+        return found[0]
 
     def _search(
         self, query: str | None, options: SearchOptions, embedder: ModelSpec | None, *, counted: bool = False
-    ) -> SearchResult:
-        return self._models.steadily(lambda: self._search_once(query, options, embedder, counted=counted))
-
-    def _search_once(
-        self, query: str | None, options: SearchOptions, embedder: ModelSpec | None, *, counted: bool
     ) -> SearchResult:
         clock = self._models.manager.clock
         begun = clock()
@@ -129,7 +128,7 @@ class Searcher:
             return []
         for query in asked:  # before any of them is searched for
             check_request(SearchRequest(query=query, mode=options.get("mode", "auto")))
-        return self._space.steadily(lambda embedder: self._search_many(asked, options, embedder))
+        return list(steadily(self._space, self._models, lambda embedder: self._search_many(asked, options, embedder)))
 
     def _search_many(
         self, queries: Sequence[str], options: SearchOptions, embedder: ModelSpec | None

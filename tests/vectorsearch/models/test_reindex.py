@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from vectorsearch.collection.storage.disk import failpoints
 from vectorsearch.collection.storage.sqlite.new_vectors import FILE_NAME, NewVectors
 from vectorsearch.errors import SettingsMismatch, VectorSearchError
 from vectorsearch.models.space import EmbeddingSpace
+from vectorsearch.query.steady import steadily
 
 from ..conftest import EMBEDDER, RERANKER, fake_backend
 
@@ -227,18 +229,21 @@ def test_only_an_embedder_is_taken_when_a_database_is_embedded_again(tmp_path: P
 
 def test_work_is_done_again_when_the_model_was_exchanged_under_it() -> None:
     """A result, or an error, that two models may have made is thrown away; any other error is raised."""
-    space = EmbeddingSpace(EMBEDDER)
+    space, models = EmbeddingSpace(EMBEDDER), SimpleNamespace(changes=0)
     seen = []
 
-    def work(embedder: object) -> object:
+    def work(embedder: object) -> list[Any]:
         seen.append(embedder)
         if len(seen) == 1:
             with space.exchange(OTHER, is_done=lambda: True):
                 pass
             raise VectorSearchError("half and half")
-        return embedder
+        if len(seen) == 2:
+            models.changes += 1
+            return [SimpleNamespace(number=2, degraded=("rerank:error",))]
+        return [SimpleNamespace(number=len(seen), degraded=())]
 
-    assert space.steadily(work) is OTHER
-    assert seen == [EMBEDDER, OTHER]
+    assert steadily(space, models, work)[0].number == 3  # type: ignore[arg-type]  # what is asked of it
+    assert seen == [EMBEDDER, OTHER, OTHER]
     with pytest.raises(VectorSearchError, match="its own"):
-        space.steadily(lambda _: (_ for _ in ()).throw(VectorSearchError("its own")))
+        steadily(space, models, lambda _: (_ for _ in ()).throw(VectorSearchError("its own")))  # type: ignore[arg-type]
