@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lifecycle.manager import ModelManager
 
 T = TypeVar("T")
-_log = logging.getLogger("lifecycle.chains.fallback")
+_log = logging.getLogger("lifecycle.fallback")  # the name that handlers know
 _overtime = Overtime()  # for all chains together: what is left behind at deadlines is bounded
 
 

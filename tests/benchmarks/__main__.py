@@ -23,7 +23,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "backend_memory": ("--cycles", "2", "--only", "numpy:float32", "--model", "bge-small-en-v1.5-int8"),
     "backend_quality": ("--collection", COLLECTION, "--documents", "200", "--queries", "10", "--backend", "onnx"),
     "bm25": ("--documents", "2000"),
-    "bulk_embedding": (COLLECTION, "--passages", "32", "--rounds", "1"),
+    "bulk_embedding": (COLLECTION, "--passages", "16", "--short", "16", "--rounds", "1", "--only", "onnx"),
     "bulk_memory": ("--documents", "2000"),
     "cold_query": ("--rounds", "1"),
     "concurrent_soak": ("--seconds", "5"),

@@ -126,7 +126,7 @@ def test_next_backend_answers_when_the_first_fails_for_a_while(
     assert chain.run(ran) == ("two", "cpu:fake")
     assert house.counts() == [("one", 0, 1, 1), ("two", 1, 0, 0)]
     (record,) = caplog.records
-    assert (record.levelno, record.name) == (logging.WARNING, "lifecycle.chains.fallback")
+    assert (record.levelno, record.name) == (logging.WARNING, "lifecycle.fallback")
     told = vars(record)
     assert [told[name] for name in ("event", "models", "backend", "to_backend")] == [
         "FellBack",
