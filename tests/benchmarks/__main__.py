@@ -40,7 +40,6 @@ QUICK: dict[str, tuple[str, ...]] = {
     "lifecycle_hot_path": ("--quick",),
     "lifecycle_hot_swap": ("--quick",),
     "lifecycle_proof": ("--quick",),
-    "lifecycle_registries": ("--quick",),
     "lifecycle_soak": ("--quick",),
     "lifecycle_tenants": ("--quick",),
     "models": ("--tokens", "64"),
