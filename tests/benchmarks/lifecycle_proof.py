@@ -73,7 +73,9 @@ def main() -> None:
     files = ["test_exploration.py", "test_mutations.py", *(() if options.quick else ("test_stress.py",))]
     proof = Collector()
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        ended = pytest.main([str(next(TESTS.rglob(name))) for name in files] + ["-q", "-p", "no:cacheprovider"], plugins=[proof])
+        ended = pytest.main(
+            [str(next(TESTS.rglob(name))) for name in files] + ["-q", "-p", "no:cacheprovider"], plugins=[proof]
+        )
     if ended != pytest.ExitCode.OK:
         print(said.getvalue(), file=sys.stderr)
     worlds = proof.worlds.values()
