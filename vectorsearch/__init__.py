@@ -148,6 +148,7 @@ __all__ = [
     "TenantInfo",
     "TenantModel",
     "TenantSnapshot",
+    "TextKind",
     "Trained",
     "Training",
     "TrainingPlan",
@@ -176,6 +177,7 @@ if TYPE_CHECKING:
     from backends.choosing.health import BackendHealth, BreakerState
     from backends.choosing.selection import Choice, Considered, Workload
     from backends.running.deadline import Deadline
+    from backends.running.text_model import TextKind
     from lifecycle.config import InstanceKey, LoadPolicy, ModelConfig, ModelRef
     from lifecycle.manager import ModelManager
     from lifecycle.measuring.trial import Trial
@@ -381,6 +383,7 @@ _HOMES = {
     "TenantInfo": "vectorsearch.database.tenants",
     "TenantModel": "vectorsearch.database.tenants_view",
     "TenantSnapshot": "vectorsearch.database.tenants_view",
+    "TextKind": "backends.running.text_model",
     "Trained": "rerank.training.train",
     "Training": "rerank.distilling.distil_training",
     "TrainingPlan": "rerank.training.train_plan",

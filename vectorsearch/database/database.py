@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from backends.errors import InvalidInput
+from backends.running.deadline import Deadline
 from lifecycle import LoadPolicy, ModelConfig
 from lifecycle.config import warn_of_old
 from rerank import ScoreCache
@@ -27,10 +28,12 @@ from vectorsearch.database.tenants_view import TenantSnapshot
 from vectorsearch.database.whole_store import check_tenants, compact_tenants, require_whole
 from vectorsearch.ingestion.documents import as_id
 from vectorsearch.ingestion.writer import Writer
+from vectorsearch.models.embedding import embed_texts
 from vectorsearch.models.reindex import reindex
 from vectorsearch.models.space import EmbeddingSpace, digest_of
 from vectorsearch.query.explaining.explain import Explanation
 from vectorsearch.query.planning.filter_notes import denial_notes, filter_notes
+from vectorsearch.query.planning.request import check_timeout
 from vectorsearch.query.planning.rerankers import RerankerDesk
 from vectorsearch.query.searcher import Searcher, SearchOptions
 from vectorsearch.types import Deleted
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from backends.base import ModelSpec
     from backends.choosing.health import BackendHealth
     from backends.choosing.selection import Choice, Workload
+    from backends.running.text_model import TextKind
     from lifecycle import ManagerSnapshot
     from vectorsearch.collection.collection import Collection
     from vectorsearch.collection.storage.soundness import Fault
@@ -342,14 +346,66 @@ class Database:
         """
         return self._searcher_of(tenant).search_many(queries, **options)
 
-    def score(self, query: str, texts: Sequence[str], *, rerank: object = True) -> NDArray[np.float32]:
+    def score(
+        self,
+        query: str,
+        texts: Sequence[str],
+        *,
+        rerank: object = True,
+        timeout_s: float | None = None,
+        tenant: str | None = None,
+    ) -> NDArray[np.float32]:
         """Return how well each text answers the query, by the one model that `rerank` names as in `search`: float32[n].
+
+        `timeout_s` and `tenant`, whose models these are, as in `search`; late scores are an error.
 
         Raises:
             UnknownModel, InvalidInput: there is no such reranker, or it is several.
+            UnknownTenant: there is none of this name.
+            DeadlineExceeded, LeaseTimeout: it can't be done, or the model not be had, in time.
             VectorSearchError: it failed.
         """
-        return self._searcher.score(query, texts, rerank)
+        return self._searcher_of(tenant).score(query, texts, rerank, timeout_s=timeout_s)
+
+    def embed(
+        self,
+        texts: Iterable[str],
+        *,
+        role: TextKind,
+        model: str | Path | ModelSpec | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        timeout_s: float | None = None,
+        tenant: str | None = None,
+    ) -> NDArray[np.float32]:
+        """Return one vector for each text as the model gives it, float32[n, dim], in the texts' order.
+
+        Args:
+            texts: any number of texts; what is longer than the model reads is cut.
+            role: `query` or `passage`: which of the model's prefixes is put before each.
+            model: an embedder's name or folder; None is the database's own.
+            normalize: True brings each vector to length 1, False leaves them as they are; None is True, save for a
+                model that was trained for other than cosines.
+            dimensions: the first so many numbers alone, before they are normalised; good only for a model that was
+                trained for it (Kusupati et al., 2022, "Matryoshka Representation Learning").
+            timeout_s: seconds that it may take; None waits.
+            tenant: whose models these are, as in `search`.
+
+        Raises:
+            UnknownModel, InvalidInput: there is no such embedder, or an argument can't be used.
+            UnknownTenant: there is none of this name.
+            DeadlineExceeded, LeaseTimeout: it can't be done, or the model not be had, in time.
+            VectorSearchError: the model failed.
+        """
+        check_timeout(timeout_s)
+        owner = self if tenant is None else self._root().existing(tenant)
+        models = owner._models  # noqa: SLF001 -- of this class
+        deadline = None if timeout_s is None else Deadline.after(timeout_s, models.manager.clock)
+        embedder = owner.embedder if model is None else owner.find_embedder(model)
+        if embedder is None:
+            raise InvalidInput("the database has no embedder, its vectors are the caller's own: name a model")
+        encoder = models.encoder(embedder)
+        return embed_texts(encoder, texts, role=role, normalize=normalize, dimensions=dimensions, deadline=deadline)
 
     def explain(
         self,

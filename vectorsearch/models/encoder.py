@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from backends.base import ModelSpec
     from backends.running.deadline import Deadline
-    from backends.running.text_model import TextKind, TextModel
+    from backends.running.text_model import Embeddings, TextKind, TextModel
     from lifecycle import Chain, Lease
 
 
@@ -70,6 +70,19 @@ class Encoder:
             FallbackExhausted: it failed on several backends.
         """
         return self._encode(texts, "passage", None)
+
+    def embed(self, texts: Sequence[str], *, role: TextKind, deadline: Deadline | None = None) -> Embeddings:
+        """Embed texts as the model gives them, not as they are indexed: float32[n, dim].
+
+        Raises:
+            DeadlineExceeded, LeaseTimeout: it can't be done, or the model not be had, in time.
+            VectorSearchError: as `encode_passages`.
+        """
+
+        def work(model: TextModel, _: Lease) -> Embeddings:
+            return model.embed(texts, kind=role, deadline=deadline)
+
+        return self.chain.run(work, timeout_s=self.lease_timeout_s, deadline=deadline)
 
     def _encode(self, texts: Sequence[str], kind: TextKind, deadline: Deadline | None) -> Encoding:
         def work(model: TextModel, lease: Lease) -> Encoding:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 import numpy as np
 
 from backends.errors import BackendError, InferenceError, InvalidInput
+from backends.running.deadline import Deadline
 from lifecycle import LifecycleError
 from lifecycle.leasing.hold import Hold
 from rerank.base import ask
@@ -25,7 +26,7 @@ from vectorsearch.query.planning.costs import Costs
 from vectorsearch.query.planning.defaults import KeptDefaults, built_in, check_defaults, leaves_open
 from vectorsearch.query.planning.filter_notes import denial_notes, filter_notes
 from vectorsearch.query.planning.planner import plan_search
-from vectorsearch.query.planning.request import SearchRequest, check_request
+from vectorsearch.query.planning.request import SearchRequest, check_request, check_timeout
 from vectorsearch.query.planning.states import FilterState, PlanState
 from vectorsearch.query.results import ModelLoad
 from vectorsearch.query.steady import steadily
@@ -158,15 +159,19 @@ class Searcher:
             self.plan("which defaults", **options)
         self.defaults.set(defaults)
 
-    def score(self, query: str, texts: Sequence[str], rerank: object) -> NDArray[np.float32]:
+    def score(
+        self, query: str, texts: Sequence[str], rerank: object, *, timeout_s: float | None = None
+    ) -> NDArray[np.float32]:
         """Return a reranker's score of each text, float32[n]; as `Database.score`."""
         if isinstance(texts, str) or not isinstance(texts, Iterable):
             raise InvalidInput(f"texts is {texts!r}: give a list of texts")
+        check_timeout(timeout_s)
+        deadline = None if timeout_s is None else Deadline.after(timeout_s, self._models.manager.clock)
         texts = list(texts)
         rerankers = self._desk.resolve(rerank, on_error="raise").rerankers
         if len(rerankers) != 1 or rerankers[0] is None:
             raise InvalidInput(f"rerank is {rerank!r}: name one reranker, not {len(rerankers)}")
-        return ask(rerankers[0], query, texts).scores
+        return ask(rerankers[0], query, texts, deadline=deadline).scores
 
     def _plan(
         self, query: str | None, options: SearchOptions, embedder: ModelSpec | None, *, counted: bool = False

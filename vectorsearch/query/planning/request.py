@@ -97,14 +97,21 @@ def check_request(request: SearchRequest) -> None:
     check_fusion(request)
     if request.on_rerank_error not in get_args(OnRerankError):
         raise InvalidInput(f"on_rerank_error is {request.on_rerank_error!r}: use 'degrade' or 'raise'")
-    timeout_s = request.timeout_s
-    if timeout_s is not None and not (is_number(timeout_s) and 0 < timeout_s <= _LONGEST_S):
-        raise InvalidInput(
-            f"timeout_s is {timeout_s!r}: it is the seconds that a search may take, above 0 and up to {_LONGEST_S:g}, "
-            "or None"
-        )
+    check_timeout(request.timeout_s)
     if request.rerank is not None:
         _check_rerank(request, request.rerank)
+
+
+def check_timeout(timeout_s: float | None) -> None:
+    """Insist on seconds that a call may take, or None.
+
+    Raises:
+        InvalidInput: they are something else.
+    """
+    if timeout_s is not None and not (is_number(timeout_s) and 0 < timeout_s <= _LONGEST_S):
+        raise InvalidInput(
+            f"timeout_s is {timeout_s!r}: it is the seconds that it may take, above 0 and up to {_LONGEST_S:g}, or None"
+        )
 
 
 def is_count(value: object) -> bool:
